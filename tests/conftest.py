@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -23,6 +24,9 @@ SHARED = TESTS.parents[1] / "shared"
 
 OF_THEIR_OWN = ("benchmarks", "harnesses", "legacy", "trackers")
 """Folders with targets of their own, collected only if named: their imports take seconds."""
+
+_HOME = TemporaryDirectory(prefix="merge-nli-home-", ignore_cleanup_errors=True)
+os.environ["HF_HOME"] = _HOME.name  # a user's own cache may have datasets by the names of tests'
 
 gc.disable()  # until collection ends: imports make millions of objects that stay
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -75,7 +79,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:  # a worker has only a part of the reports
         return
     stats = terminalreporter.stats
-    if table := table_of([*stats.get("passed", ()), *stats.get("failed", ())]):
+    if table := table_of(item for name in stats if "subtest" in name for item in stats[name]):
         RESULTS.parent.mkdir(parents=True, exist_ok=True)
         RESULTS.write_text(table, encoding="utf-8")
         terminalreporter.write_line(f"\n{table}{RESULTS}")

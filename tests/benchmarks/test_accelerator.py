@@ -11,7 +11,7 @@ from helpers.bench.contender import Contender
 from helpers.bench.fill_mask import TOP, Context
 from helpers.bench.models import made_once, model_folder
 from helpers.bench.packed_product import classifier_flop, question_flop
-from helpers.bench.results import Measurement, ask_in_turn, compare
+from helpers.bench.results import Measurement, compare, race
 from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -76,10 +76,11 @@ def measure(
     yardstick = Contender(
         "square products", on_device.square_products, {"dtype": dtype}, needs_gpu=True
     )
-    asked, [products] = ask_in_turn(
-        contenders, units, rounds, budget, [yardstick], clock="wall", fewest=FEWEST, trials=4
-    )
-    peak = 2 * on_device.SIDE**3 / statistics.median(reply.wall for reply in products)
+    *asked, products = race(
+        contenders, units, rounds, budget=budget, yardsticks=[yardstick], clock="wall",
+        fewest=FEWEST, trials=4,
+    )  # fmt: skip
+    peak = 2 * on_device.SIDE**3 / statistics.median(reply.wall for reply in products.replies)
     own, theirs = (item.answers for item in asked)
     both = [(own[i], answer) for i, answer in theirs.items() if i in own]
     row = compare(

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from helpers.bench.contender import Contender, in_turn
+from helpers.bench.contender import Contender
 from helpers.bench.models import REAL, model_folder, noisy_folder, widened_folder
-from helpers.bench.results import Measurement, compare, sides_of
+from helpers.bench.results import Measurement, compare, race
 
 from generation import Config, build, suggest
 from generation.run_folder import RunFolder
@@ -67,13 +67,12 @@ def test_asking(
         Contender(name, pipeline, {**arguments, "run": str(tmp_path / name), "ask_all": ask_all})
         for name, ask_all in ways.items()
     ]
-    with contenders[0], contenders[1]:
-        replies = in_turn(rounds, *(contender.ask for contender in contenders))
-    less, everything = (reply[0].answer for reply in replies)
+    ours, theirs = race(contenders, problems, rounds)
+    less, everything = ours.answer, theirs.answer
     assert less["variants"] == everything["variants"]
     share = less["questions"] / everything["questions"]
     read = everything["characters"] / less["characters"]
-    sides = sides_of(contenders, replies, problems)
     text = f"same variants from {share:.0%} of the questions; {read:.2f}× fewer characters"
-    row = compare(f"asking, {mlms} masked LMs", *sides, unit="problem", agreement=text)
+    what = f"asking, {mlms} masked LMs"
+    row = compare(what, ours.side, theirs.side, unit="problem", agreement=text)
     Measurement("asking", f"{mlms}").write([row])

@@ -1,6 +1,8 @@
 """Classifiers against runtimes with an exported graph."""
 
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -8,8 +10,8 @@ import pytest
 from helpers.bench import exported
 from helpers.bench.contender import Contender, spread
 from helpers.bench.on_device import over_pairs
-from helpers.bench.packed_product import classifier_flop, packed_products, products_flop, shape_of
-from helpers.bench.results import Measurement, ask_in_turn, compare
+from helpers.bench.packed_product import classifier_flop, packed, speed_of
+from helpers.bench.results import Measurement, compare, race
 
 pytestmark = pytest.mark.benchmark
 
@@ -33,43 +35,24 @@ def test_runtimes(
     pairs = [(item["sentence1"], item["sentence2"]) for item in labelled]
     pairs = [pairs[i] for i in spread(range(len(pairs)), PAIRS[model])]
     where: dict[str, Any] = {"model": str(folder), "pairs": pairs}
-    plain = Contender("PyTorch's public layers", over_pairs, where | {"packed": False})
-    contenders = [Contender("ours, pairs alone", over_pairs, where), plain] + [
-        Contender(
-            name,
-            exported.classifier,
-            where | {"runtime": name.replace(" ", "").lower()},
-            peers_python,
-        )
-        for name in ("ONNX Runtime", "OpenVINO")
-    ]
-    shape = shape_of(folder)
-    yardstick = Contender(
-        "packed products, float32",
-        packed_products,
-        {"hidden": shape[0], "inner": shape[1], "dtype": "float32"},
-    )
-    asked, [products] = ask_in_turn(
-        contenders, len(pairs), rounds, budget, [yardstick], whole=len(contenders)
-    )
-    packed = products_flop(*shape) / float(np.median([reply.cpu for reply in products]))
-    first, *others = (np.array(item.replies[0].answer) for item in asked)
+    contenders = [
+        Contender("ours, pairs alone", over_pairs, where),
+        Contender("PyTorch's public layers", over_pairs, where | {"packed": False}),
+        Contender("ONNX Runtime", exported.classifier, where | {"runtime": "onnxruntime"},
+                  peers_python),
+        Contender("OpenVINO", exported.classifier, where | {"runtime": "openvino"}, peers_python),
+    ]  # fmt: skip
+    *asked, products = race(
+        contenders, len(pairs), rounds, budget=budget, yardsticks=[packed(folder)],
+        whole=len(contenders),
+    )  # fmt: skip
+    first, *others = (np.array(item.answer) for item in asked)
     apart = max(float(abs(item - first).max()) for item in others)
     ours, *theirs = (item.side for item in asked)
-    theirs.sort(key=lambda side: float(np.median(side.cpu)))
-    measurement.write(
-        [
-            compare(
-                f"classifier, {model}",
-                ours,
-                side,
-                unit="pair",
-                at_least=1,
-                agreement=f"probabilities differ by {apart:.0e} at most",
-                flop=classifier_flop(folder, pairs),
-                packed=packed,
-            )
-            for side in theirs
-        ]
-    )
+    row = partial(
+        compare, f"classifier, {model}", ours, unit="pair", at_least=1,
+        agreement=f"probabilities differ by {apart:.0e} at most",
+        flop=classifier_flop(folder, pairs), packed=speed_of(products),
+    )  # fmt: skip
+    measurement.write([row(side) for side in sorted(theirs, key=lambda side: median(side.cpu))])
     assert apart < TOLERANCE

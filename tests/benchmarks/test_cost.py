@@ -9,7 +9,7 @@ from helpers.bench import fill_mask
 from helpers.bench.contender import Contender
 from helpers.bench.contexts import find_contexts
 from helpers.bench.models import PAPER_SHAPES, model_folder
-from helpers.bench.results import Measurement, Row, Side, ask_in_turn, has_bfloat16
+from helpers.bench.results import Measurement, Row, Side, has_bfloat16, race
 
 pytestmark = pytest.mark.benchmark
 
@@ -44,7 +44,7 @@ def test_cost(
         }
         name = f"{device}, {dtype}"
         ours = Contender(name, fill_mask.masked_lm, arguments, needs_gpu=device != "cpu")
-        [asked], _ = ask_in_turn([ours], len(contexts), rounds, budget, fewest=FEWEST)
+        [asked] = race([ours], len(contexts), rounds, budget=budget, fewest=FEWEST)
         sides.append(asked.side)
     reference, *reduced = sides
     unit = "core hour" if device == "cpu" else "hour"

@@ -2,17 +2,16 @@
 
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
-from helpers.bench.contender import Contender, in_turn, spread
+from helpers.bench.contender import Contender, spread
 from helpers.bench.prefix_peers import llama_cpp, transformers
 from helpers.bench.problems import read_seeds
-from helpers.bench.results import Measurement, compare, sides_of
+from helpers.bench.results import Measurement, compare, race
 from helpers.gguf_files import load_lm, smollm2, write_in_float32
 from helpers.processes import python_of
 
@@ -60,8 +59,7 @@ def test_peers(problem_file: Path, tmp_path: Path, rounds: int) -> None:
         "questions": [ids[shared:] for ids in prompts],
         "letters": tokens.letters,
     }
-    ours = Contender("ours, prefix cached", ask)
-    theirs = [
+    contenders = [Contender("ours, prefix cached", ask, request={"pairs": pairs})] + [
         Contender(text, load, {"gguf": str(gguf), **asked}, python)
         for text, load, gguf, python in (
             ("llama.cpp, its 4-bit weights", llama_cpp, weights, server_python),
@@ -69,19 +67,13 @@ def test_peers(problem_file: Path, tmp_path: Path, rounds: int) -> None:
             ("transformers, batches after a prefix", transformers, weights, sys.executable),
         )
     ]
-    with ExitStack() as running:
-        for contender in (ours, *theirs):
-            running.enter_context(contender)
-        ours.ask(pairs=pairs)
-        requests = [partial(ours.ask, pairs=pairs), *(their.ask for their in theirs)]
-        replies = in_turn(rounds, *requests)
-    side, *others = sides_of((ours, *theirs), replies, len(pairs))
-    result = [np.array(reply[0].answer) for reply in replies]
-    apart = [float(abs(item - result[0]).max()) for item in result]
-    row = partial(compare, "language model with six examples, SmolLM2-135M, beside peers", side)
+    ours, *theirs = race(contenders, len(pairs), rounds)
+    apart = [float(abs(np.array(item.answer) - ours.answer).max()) for item in (ours, *theirs)]
+    what = "language model with six examples, SmolLM2-135M, beside peers"
+    row = partial(compare, what, ours.side, unit="pair", at_least=1)
     rows = [
-        row(peer, unit="pair", at_least=1, agreement=f"probabilities differ by {most:.0e} at most")
-        for peer, most in zip(others, apart[1:], strict=True)
+        row(peer.side, agreement=f"probabilities differ by {most:.0e} at most")
+        for peer, most in zip(theirs, apart[1:], strict=True)
     ]
     measurement.write(sorted(rows, key=lambda row: float(np.median(row.ratios))))
     assert apart[2] < HALF

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from helpers.bench.contender import Contender, in_turn
+from helpers.bench.contender import Contender
 from helpers.bench.made_up_rows import write_made_up_predictions, write_made_up_run
-from helpers.bench.results import Goal, Measurement, Row, Side, compare, sides_of
+from helpers.bench.results import Goal, Measurement, Row, Side, compare, race
 
 from merge_dataset.export import export_dataset
 from merge_metric import seed_variant_accuracy
@@ -139,38 +139,33 @@ def test_score_beside_the_plain_query(tmp_path: Path, rounds: int) -> None:
     """`score` checks rows and makes figures, of probabilities too, in at most twice the time."""
     rows, arguments = 1_000_000, {"folder": str(tmp_path)}
     asked = arguments | {"rows": rows, "command": "score"}
-    with (
-        Contender("merge-nli score", many_rows, asked) as ours,
-        Contender("plain query", plain_query, arguments) as plain,
-    ):
-        replies = in_turn(rounds, ours.ask, plain.ask)
-    assert replies[1][0].answer == rows // ROWS_OF_A_SEED
-    measured, query = sides_of((ours, plain), replies, rows)
-    row = compare("merge-nli score beside the query", measured, query, unit="row", at_least=0.5)
+    contenders = [
+        Contender("merge-nli score", many_rows, asked),
+        Contender("plain query", plain_query, arguments),
+    ]
+    ours, query = race(contenders, rows, rounds)
+    assert query.answer == rows // ROWS_OF_A_SEED
+    what = "merge-nli score beside the query"
+    row = compare(what, ours.side, query.side, unit="row", at_least=0.5)
     Measurement("metric", "plain-query").write([row])
 
 
 def test_score_beside_the_ingestion_of_evaluate(tmp_path: Path, rounds: int) -> None:
     """Ingestion is the time by which `compute` is slower than `score`."""
     measurement = Measurement("metric", "default")
-    with (
-        Contender("ours", own_score) as ours,
-        Contender("ours, 1,000 replicates", own_score) as again,
-        Contender("compute", whole_metric, {"cache": str(tmp_path)}) as whole,
-    ):
-        replies = in_turn(
-            rounds,
-            partial(ours.ask, n_bootstrap=0),
-            partial(again.ask, n_bootstrap=1000),
-            whole.ask,
-        )
+    contenders = [
+        Contender("ours", own_score, request={"n_bootstrap": 0}),
+        Contender("ours, 1,000 replicates", own_score, request={"n_bootstrap": 1000}),
+        Contender("compute", whole_metric, {"cache": str(tmp_path)}),
+    ]
+    figures, replicates, computed = race(contenders, 1, rounds)
+    ingestion = computed.side.beyond(figures.side, "evaluate's own ingestion")
     seeds, variants = MILLION
-    figures, replicates, computed = sides_of((ours, again, whole), replies, 1)
-    ingestion = computed.beyond(figures, "evaluate's own ingestion")
     row = partial(compare, f"metric, {seeds * variants:,} rows", unit="call", at_least=1)
     text = "compute gives what score gives"
-    measurement.write([row(figures, ingestion, agreement=text), row(replicates, ingestion)])
-    assert replies[2][0].answer == replies[0][0].answer
+    rows = [row(figures.side, ingestion, agreement=text), row(replicates.side, ingestion)]
+    measurement.write(rows)
+    assert computed.answer == figures.answer
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,8 +1,8 @@
 import json
-import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -12,8 +12,8 @@ from helpers.bench.contender import FOLDER, Contender
 from helpers.bench.contexts import find_contexts
 from helpers.bench.fill_mask import TOP, Context
 from helpers.bench.models import REAL, SHAPES, model_folder
-from helpers.bench.packed_product import packed_products, products_flop, question_flop, shape_of
-from helpers.bench.results import Asked, Measurement, Row, ask_in_turn, compare, has_bfloat16
+from helpers.bench.packed_product import packed, question_flop, speed_of
+from helpers.bench.results import Asked, Measurement, Row, compare, has_bfloat16, race
 from tokenizers import Tokenizer
 
 from generation.suggestions.masked_lm import _HEADS
@@ -62,57 +62,38 @@ def test_suggestions(
         Contender(name, load, _arguments(folder, contexts, **options), peers_python)
         for name, load, options in peers_of(model, folder)
     ]
-    shape = shape_of(folder)
-    yardsticks = [
-        Contender(f"packed products, {dtype}", packed_products,
-                  {"hidden": shape[0], "inner": shape[1], "dtype": dtype})
-        for dtype in ("float32", *dtypes)
-    ]  # fmt: skip
-    asked, products = ask_in_turn(
-        [*ours, *peers], len(contexts), rounds, budget, yardsticks, whole=len(ours)
-    )
-    packed = [
-        products_flop(*shape) / statistics.median(r.cpu for r in product) for product in products
-    ]
-    flop = question_flop(folder, [sentence for sentence, _, _ in contexts])
-    reference, *others = asked
-    reduced, theirs = others[: len(dtypes)], others[len(dtypes) :]
-    others = [asked for asked in theirs if asked.contender.name != REDUCED_RUNTIME]
-    best = min(others, key=lambda asked: float(np.median(asked.side.cpu)))
-    best_reduced = min(theirs, key=lambda asked: float(np.median(asked.side.cpu)))
+    asked = race(
+        [*ours, *peers], len(contexts), rounds, budget=budget, whole=len(ours),
+        yardsticks=[packed(folder, dtype) for dtype in ("float32", *dtypes)],
+    )  # fmt: skip
+    (reference, *reduced), theirs, products = (
+        asked[: len(ours)], asked[len(ours) : -len(ours)], asked[-len(ours) :],
+    )  # fmt: skip
+    speeds = list(map(speed_of, products))
+    others = [item for item in theirs if item.contender.name != REDUCED_RUNTIME]
+    best, best_reduced = (min(some, key=lambda a: median(a.side.cpu)) for some in (others, theirs))
     # The fair comparison first.
-    others.sort(key=lambda asked: asked is not best)
+    others.sort(key=lambda item: item is not best)
     pieces = Tokenizer.from_file(str(folder / "tokenizer.json")).id_to_token
+    flop = question_flop(folder, [sentence for sentence, _, _ in contexts])
     row = partial(compare, f"suggestions, {model}", unit="context")
     goals = dict.fromkeys((EXACT, NLPAUG), IN_PYTORCH.get(model, 1))
     goals |= dict.fromkeys(RUNTIMES, RUNTIME.get(model, 1))
     goals[AS_SHIPPED] = TEXT_ATTACK.get(model)
     rows: list[Row] = [
         row(
-            reference.side,
-            asked.side,
-            at_least=goals.get(asked.contender.name),
-            agreement=agreement(reference, asked, pieces),
-            flop=flop,
-            packed=packed[0],
+            reference.side, item.side, at_least=goals.get(item.contender.name),
+            agreement=agreement(reference, item, pieces), flop=flop, packed=speeds[0],
         )
-        for asked in others
-    ]
-    for asked, fastest in zip(reduced, packed[1:], strict=True):
-        text = f"{changed_decisions(reference, asked):.1%} of the more probable words change"
-        rows.append(
-            row(
-                asked.side,
-                best_reduced.side,
-                at_least=1,
-                agreement=text,
-                flop=flop,
-                packed=fastest,
-            )
-        )
-        rows.append(row(asked.side, reference.side, agreement=text))
+        for item in others
+    ]  # fmt: skip
+    for item, speed in zip(reduced, speeds[1:], strict=True):
+        text = f"{changed_decisions(reference, item):.1%} of the more probable words change"
+        of_both = row(item.side, best_reduced.side, at_least=1, agreement=text, flop=flop,
+                      packed=speed)  # fmt: skip
+        rows += [of_both, row(item.side, reference.side, agreement=text)]
     measurement.write(rows)
-    [exact] = [asked for asked in theirs if asked.contender.name == EXACT]
+    [exact] = [item for item in theirs if item.contender.name == EXACT]
     for i, result in exact.answers.items():
         assert_same_set(reference.answers[i], result)
 

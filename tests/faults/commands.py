@@ -7,14 +7,18 @@ import json
 import os
 import re
 import shutil
+import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from helpers.forks import Forks
+from helpers.forks import Ended, Forks
 from helpers.kept_answers import keys_in
 
+from merge_dataset.checks import check_dataset
 from merge_dataset.files import digest_of, digest_of_file
+from merge_dataset.layout import collections
 
 ROOT: Final = Path(__file__).parents[2]
 MLM: Final = str(ROOT / "generation/demo/bert-tiny-mlm")
@@ -75,6 +79,25 @@ COMMANDS: Final = {
 }  # fmt: skip
 """Name → command line. Names begin with the command; files called `new` do not exist before."""
 
+GROUPS: Final = {
+    "making": ("generate", "generate-overwrite", "suggest", "suggest-overwrite", "build",
+               "build-into", "paraphrase"),
+    "predicting": ("predict", "predict-json", "predict-overwrite", "predict-tasks", "majority",
+                   "hypothesis-only", "signals"),
+    "annotating and registering": ("annotate", "annotate-more", "register", "publish",
+                                   "publish-metric", "demo"),
+    "exporting": ("lm-eval", "inspect", "croissant", "mini-datasets", "jsonl", "csv-overwrite"),
+    "reporting": ("report", "report-overwrite", "per-seed", "analyse", "agreement"),
+}  # fmt: skip
+
+FINISHED: Final = (
+    "expected no file, found one", "got an earlier export", "in which no model is named"
+)  # fmt: skip
+"""Refusals by a command that was already finished when it was killed."""
+
+_SAYS_NOTHING: Final = "found a file in which no model is named"
+"""Refusal of finished JSON lines that do not name their model; --overwrite replaces them."""
+
 _PREPARED: Final = (
     "generate {small} --run run --out merge-nli",
     "predict --model {classifier} --dataset merge-nli --out p.parquet",
@@ -120,9 +143,64 @@ class Workshop:
             assert ended.code == 0, (name, ended)
             changes = json.loads(trace.read_text("utf-8"))
             after = snapshot(self.folder)
+            assert unsynced(changes, after) == [], f"{name}: a crash of the machine loses them"
             sizes = {file: (self.folder / file).stat().st_size for file in after}
             self.outcomes[name] = Outcome(before, after, sizes, changes, ended.seconds, ended.out)
         return self.outcomes[name]
+
+    def begin(self, name: str) -> Outcome:
+        """Restore the files for a command, and return how it ends undisturbed."""
+        good = self.undisturbed(name)
+        self.restore()
+        return good
+
+    def run(self, name: str, **call: Any) -> Ended:
+        return self.forks.run(*words(name), **call)
+
+    def stopped(self, name: str, *, at: int | None = None, after: float = 0) -> int:
+        """Start a command, and stop it before one of its file changes, or after some seconds."""
+        stop = signal.SIGSTOP
+        pid = self.forks.start(*words(name), end_at=at, signal=int(stop))
+        if at is None:
+            self.forks.kill(pid, stop, after=after)
+        for _ in range(6000):
+            try:
+                stat = Path(f"/proc/{pid}/stat").read_text("utf-8")
+            except FileNotFoundError:
+                return pid
+            if stat.rpartition(")")[2].split()[0] in "TZ":
+                return pid
+            time.sleep(0.01)
+        raise TimeoutError("a command neither stops nor ends")
+
+    def require_whole(self, name: str) -> None:
+        """Require that each visible file is as before the command or as after it."""
+        good = self.outcomes[name]
+        for file, digest in snapshot(self.folder).items():
+            if any(part.startswith(".") for part in Path(file).parts) or file.startswith("hf/"):
+                continue
+            if (self.folder / file).is_dir():  # a store, which may hold a part of the answers
+                continue
+            known = {files[file] for files in (good.before, good.after) if file in files}
+            assert not known or digest in known, f"{file} is half-written"
+        for data in (self.folder / "merge-nli", self.folder / "new-data"):
+            if data.is_dir() and collections(data):
+                # An interrupted export may leave files behind, and lack the card.
+                result = check_dataset(data)
+                assert [item for item in result if not item.startswith((".", "README.md"))] == []
+
+    def again(self, name: str, *, renamed: bool = False) -> None:
+        """Run a command to its end, and compare; a renamed folder's lock keeps its old name."""
+        ended = self.run(name)
+        if _SAYS_NOTHING in ended.err:
+            ended = self.forks.run(*words(name), "--overwrite")
+        if ended.code != 2 or not any(word in ended.err for word in FINISHED):
+            assert ended.code == 0, (name, ended.err)
+        good, after = self.outcomes[name], snapshot(self.folder)
+        if renamed:
+            after = {file: digest for file, digest in after.items() if not file.endswith(".lock")}
+        assert set(after) - set(good.after) == set(), f"{name}: temporary files stay"
+        assert after == good.after, name
 
 
 @dataclass(frozen=True)
@@ -149,6 +227,23 @@ def snapshot(folder: Path) -> dict[str, str]:
             continue
         if path.is_file() and not re.search(r"^(tmp|home)/|^hf/.*(\.lock|__pycache__)", name):
             result[name] = digest_of_file(path)
+    return result
+
+
+def unsynced(changes: list[str], files: dict[str, str]) -> list[str]:
+    """Files of a trace that get their names before they are synced: a crash may lose them."""
+    synced: set[str] = set()
+    result = []
+    for change in changes:
+        what, name, *new = change.split()
+        if what == "fsync":
+            synced.add(name)
+        elif what == "open":
+            synced.discard(name)
+        elif what == "os.rename" and not name.startswith("hf/datasets") and ".old" not in new[0]:
+            inside = [file.removeprefix(new[0]) for file in files if file.startswith(f"{new[0]}/")]
+            result += [f"{name}{rest}" for rest in inside or [""] if f"{name}{rest}" not in synced]
+            synced |= {f"{new[0]}{rest}" for rest in inside or [""] if f"{name}{rest}" in synced}
     return result
 
 

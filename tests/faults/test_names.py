@@ -11,7 +11,7 @@ import pytest
 
 from faults import small_world
 from faults.attack import Attack
-from faults.test_links import make
+from faults.test_changes import make
 from merge_dataset.files import digest_of
 
 pytestmark = pytest.mark.slow
@@ -91,7 +91,7 @@ def _run(
 
 @pytest.mark.parametrize("kind", NAMES)
 def test_names(kind: str, attack: Attack, once: Callable[..., Path], tmp_path: Path) -> None:
-    world = once("links", make)
+    world = once("changed", make)
     whole = 2 * len(COMMANDS)
     ends = "passes: nothing in a name means anything"
     if kind == "not UTF-8":

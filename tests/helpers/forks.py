@@ -126,8 +126,12 @@ class Forks:
         err.unlink()
         return Ended(self._ended.pop(pid), *read, time.monotonic() - self._began.pop(pid))
 
-    def run(self, *arguments: str | Path, **more: Any) -> Ended:
-        return self.end(self.start(*arguments, **more))
+    def run(self, *arguments: str | Path, after: float | None = None, **more: Any) -> Ended:
+        """Run a command to its end; after some seconds, if given, it gets `signal`."""
+        pid = self.start(*arguments, **more)
+        if after is not None:
+            self.kill(pid, more["signal"], after=after)
+        return self.end(pid)
 
     def _waited(self, pid: int, seconds: float) -> bool:
         until = time.monotonic() + seconds

@@ -1,22 +1,16 @@
 """Try mutants, each in a copy of the tree: `make test-mutants`, or `run.py WORD…`."""
 
-import importlib
-import io
-import json
-import multiprocessing
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
-import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,12 +20,6 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parents[2]
 LIST: Final = ROOT / "tests" / "mutants" / "mutants.toml"
 PACKAGES: Final = ("generation", "merge_dataset", "merge_metric")
-LIBRARIES: Final = (
-    "hypothesis", "numpy", "pandas", "pyarrow.parquet", "pyarrow.compute", "scipy.stats", "torch",
-    "transformers", "transformers.modeling_utils", "spacy", "datasets", "evaluate",
-    "sklearn.metrics", "statsmodels.stats.proportion", "matplotlib.figure", "inflect",
-    "wordfreq", "typer.testing",
-)  # fmt: skip
 ELSEWHERE: Final = (
     "legacy or benchmark or browser or server or distributed or ray or slurm or harness"
 )
@@ -97,53 +85,21 @@ def copied_tree() -> Iterator[Path]:
 
 
 def failing_test(tree: Path, tests: Sequence[str], options: Sequence[str]) -> str | None:
-    """Run tests in a fork until one fails; return its name, or None if all pass."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if not pid:
-        os.close(reading)
-        status = 1
-        try:
-            text = _run_pytest(tree, tests, options)
-            os.write(writing, json.dumps(text).encode())
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    os.close(writing)
-    end = time.monotonic() + LONGEST
-    while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0 and time.monotonic() < end:
-        time.sleep(0.05)
-    if not ended[0]:
-        os.kill(pid, 9)
-        os.waitpid(pid, 0)
+    """Run tests until one fails; return its name, or None if all pass."""
+    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "--tb=line"]
+    command += ["-p", "no:cacheprovider", "-p", "no:xdist", *options, *tests]
+    environment = os.environ | {"PYTHONPATH": str(tree)}
+    try:
+        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True,
+                              check=False, timeout=LONGEST)  # fmt: skip
+    except subprocess.TimeoutExpired:
         return "(the tests hang)"
-    with os.fdopen(reading) as pipe:
-        text = pipe.read()
-    return "(the process ends)" if not text else json.loads(text)
-
-
-def _run_pytest(tree: Path, tests: Sequence[str], options: Sequence[str]) -> str | None:
-    os.chdir(tree)
-    os.environ["PYTHONPATH"] = str(tree)
-    sys.path[:] = [str(tree), *(item for item in sys.path if not Path(item).is_relative_to(ROOT)
-                                or ".venv" in item)]  # fmt: skip
-    sys.dont_write_bytecode = True
-    text = io.StringIO()
-    with redirect_stdout(text), redirect_stderr(text):
-        code = pytest.main(
-            [
-                "-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", "-W",
-                "ignore::pytest.PytestAssertRewriteWarning", *options, *tests,
-            ]
-        )  # fmt: skip
-    if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+    if done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return None
     # Names of cases may have spaces; " - " precedes the message.
-    if result := re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", text.getvalue(), re.MULTILINE):
+    if result := re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, re.MULTILINE):
         return result[1]
-    return text.getvalue()[-300:].strip() or f"(exit status {code})"
+    return done.stdout[-300:].strip() or f"(exit status {done.returncode})"
 
 
 def try_mutant(mutant: Mutant) -> tuple[str, str] | None:
@@ -176,13 +132,8 @@ def _tried(mutant: Mutant) -> tuple[Mutant, str, str]:
 def main(words: Sequence[str]) -> int:
     mutants = [item for item in read_mutants() if not words or any(w in repr(item) for w in words)]
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
-    for library in LIBRARIES:
-        with suppress(ImportError):
-            importlib.import_module(library)
     counts: Counter[str] = Counter()
-    # Not a Pool: its workers may not have children, which some tests start.
-    context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         for tried in as_completed([pool.submit(_tried, mutant) for mutant in mutants]):
             mutant, what, test = tried.result()
             counts[what] += 1

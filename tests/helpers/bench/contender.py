@@ -45,6 +45,8 @@ class Contender:
     """Arguments of `load`, as JSON values."""
     python: str = sys.executable
     needs_gpu: bool = False
+    request: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of each request, as JSON values."""
     _process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -82,12 +84,6 @@ class Contender:
     def _log(self) -> Path:
         name = "".join(c if c.isalnum() else "-" for c in self.name)
         return FOLDER / "logs" / f"{name}.log"
-
-
-def in_turn(rounds: int, *requests: Callable[[], Reply]) -> list[list[Reply]]:
-    """Send each request once per round, in turn, so that other load affects all of them alike."""
-    result = [[request() for request in requests] for _ in range(rounds)]
-    return [list(replies) for replies in zip(*result, strict=True)]
 
 
 def spread(items: Sequence[int], count: int) -> list[int]:

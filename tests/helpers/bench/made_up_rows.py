@@ -1,7 +1,8 @@
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +15,6 @@ from merge_metric.frame.texts import text_digests, to_hex
 SOURCE: Final = "made-up"
 _CLASSES: Final = WORD_CLASSES[:3]
 _SEEDS_AT_A_TIME: Final = 5_000
-_LETTERS: Final = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 
 
 def write_made_up_run(
@@ -27,9 +27,9 @@ def write_made_up_run(
         RowGroupWriter(folder / "seeds.parquet", schema) as of_seeds,
         RowGroupWriter(folder / "variants.parquet", schema) as of_variants,
     ):
-        for numbers in _chunks(seeds):
-            of_seeds.write(_seeds(numbers))
-            of_variants.write(_variants(numbers, per_class, subsamples))
+        for some in _parts(seeds):
+            of_seeds.write(_rows(some))
+            of_variants.write(_rows(some, per_class, subsamples))
         count = of_variants.rows
     n = len(seeds)
     paths = {name: folder / name for name in ("seeds.parquet", "variants.parquet")}
@@ -52,10 +52,9 @@ def write_made_up_predictions(path: Path, seeds: range) -> int:
     schema = pa.schema(list(zip(names, kinds, strict=True)))
     rng = np.random.default_rng(0)
     with RowGroupWriter(path, schema) as writer:
-        for numbers in _chunks(seeds):
-            writer.write(_answers(_seeds(numbers), rng, schema))
-        for numbers in _chunks(seeds):
-            writer.write(_answers(_variants(numbers, 7, 1), rng, schema))
+        for per_class in (0, 7):
+            for some in _parts(seeds):
+                writer.write(_answers(_rows(some, per_class), rng, schema))
         return writer.rows
 
 
@@ -71,9 +70,42 @@ def write_other_predictions(path: Path, other: Path) -> None:
             writer.write(rows.set_column(place, "prediction", pa.array(prediction)))
 
 
-def _chunks(seeds: range) -> Iterator[np.ndarray[Any, Any]]:
-    for start in range(seeds.start, seeds.stop, _SEEDS_AT_A_TIME):
-        yield np.arange(start, min(start + _SEEDS_AT_A_TIME, seeds.stop))
+def _parts(seeds: range) -> Iterator[range]:
+    starts = range(seeds.start, seeds.stop, _SEEDS_AT_A_TIME)
+    return (range(start, min(start + _SEEDS_AT_A_TIME, seeds.stop)) for start in starts)
+
+
+def _rows(seeds: range, per_class: int = 0, subsamples: int = 1) -> pa.Table:
+    """Seeds, whose word is "thing", or their variants in three classes, by a query."""
+    letters = " || ".join(f"chr((97 + place // {26**k} % 26)::INT)" for k in range(3))
+    word = f"('xy' || {letters})" if per_class else "'thing'"
+    seed_id = f"'{SOURCE}:' || lpad(n::VARCHAR, 10, '0')"
+    columns = {
+        "variant_id": seed_id, "seed_id": seed_id, "source": f"'{SOURCE}'", "label": "n % 3",
+        "premise": f"'The ' || {word} || ' of ' || n || ' runs.'",
+        "hypothesis": f"'A ' || {word} || ' ' || n || ' moves.'",
+    }  # fmt: skip
+    if per_class:
+        word_class = f"({list(_CLASSES)})[place // {per_class} + 1]"
+        columns |= dict.fromkeys(("mlms", "premise_mlms", "hypothesis_mlms"), "['m']")
+        columns |= {
+            "variant_id": f"{seed_id} || '/' || {word_class} || '/thing/' || {word}",
+            "word_class": word_class, "original": "'thing'", "replacement": word,
+            "premise_spans": "[[4, 9]]", "hypothesis_spans": "[[2, 7]]", "log_odds": "1.0",
+            "mlm_count": "1", "subsamples": f"range({subsamples})",
+        }  # fmt: skip
+    selected = ", ".join(
+        f"{columns.get(field.name, '[]' if pa.types.is_list(field.type) else 'NULL')} "
+        f'AS "{field.name}"'
+        for field in arrow_schema()
+    )
+    places = f"range({max(1, len(_CLASSES) * per_class)})"
+    query = (
+        f"SELECT {selected} FROM range({seeds.start}, {seeds.stop}) s(n), {places} p(place) "
+        "ORDER BY n, place"
+    )
+    with duckdb.connect() as connection:
+        return connection.sql(query).to_arrow_table().cast(arrow_schema())
 
 
 def _answers(problems: pa.Table, rng: np.random.Generator, schema: pa.Schema) -> pa.Table:
@@ -93,74 +125,3 @@ def _answers(problems: pa.Table, rng: np.random.Generator, schema: pa.Schema) ->
         ],
         schema=schema,
     )
-
-
-def _seeds(numbers: np.ndarray[Any, Any]) -> pa.Table:
-    ids = [f"{SOURCE}:{n:010}" for n in numbers]
-    words = ["thing"] * len(numbers)
-    return _table(ids, ids, numbers, words)
-
-
-def _variants(numbers: np.ndarray[Any, Any], per_class: int, subsamples: int) -> pa.Table:
-    of_seed = len(_CLASSES) * per_class
-    repeated = np.repeat(numbers, of_seed)
-    words = _words(of_seed) * len(numbers)
-    classes = [name for name in _CLASSES for _ in range(per_class)] * len(numbers)
-    seed_ids = [f"{SOURCE}:{n:010}" for n in repeated]
-    ids = [
-        f"{seed}/{name}/thing/{word}"
-        for seed, name, word in zip(seed_ids, classes, words, strict=True)
-    ]
-    n = len(ids)
-    return _table(
-        ids,
-        seed_ids,
-        repeated,
-        words,
-        word_class=pa.array(classes),
-        original=pa.array(["thing"] * n),
-        replacement=pa.array(words),
-        premise_spans=_same([[4, 9]], n, pa.list_(pa.list_(pa.int32()))),
-        hypothesis_spans=_same([[2, 7]], n, pa.list_(pa.list_(pa.int32()))),
-        mlms=_same(["m"], n, pa.list_(pa.string())),
-        premise_mlms=_same(["m"], n, pa.list_(pa.string())),
-        hypothesis_mlms=_same(["m"], n, pa.list_(pa.string())),
-        log_odds=pa.array(np.ones(n, np.float32)),
-        mlm_count=pa.array(np.ones(n, np.int32)),
-        subsamples=_same(list(range(subsamples)), n, pa.list_(pa.int32())),
-    )
-
-
-def _words(count: int) -> list[str]:
-    places = np.arange(count)
-    letters = [_LETTERS[places // 26**k % 26] for k in range(3)]
-    return ["".join(("xy", *item)) for item in zip(*letters, strict=True)]
-
-
-def _table(
-    ids: list[str],
-    seed_ids: list[str],
-    numbers: np.ndarray[Any, Any],
-    words: list[str],
-    **columns: pa.Array,
-) -> pa.Table:
-    schema, n = arrow_schema(), len(ids)
-    columns |= {
-        "variant_id": pa.array(ids),
-        "seed_id": pa.array(seed_ids),
-        "source": pa.array([SOURCE] * n),
-        "premise": pa.array([f"The {w} of {n} runs." for w, n in zip(words, numbers, strict=True)]),
-        "hypothesis": pa.array([f"A {w} {n} moves." for w, n in zip(words, numbers, strict=True)]),
-        "label": pa.array(numbers % 3),
-    }
-    empty = {field.name: _empty(field, n) for field in schema}
-    return pa.table({field.name: columns.get(field.name, empty[field.name]) for field in schema},
-                    schema=schema)  # fmt: skip
-
-
-def _empty(field: pa.Field, n: int) -> pa.Array:
-    return _same([], n, field.type) if pa.types.is_list(field.type) else pa.nulls(n, field.type)
-
-
-def _same(value: Any, n: int, kind: pa.DataType) -> pa.Array:
-    return pa.array([value], kind).take(pa.array(np.zeros(n, np.int64)))

@@ -1,11 +1,15 @@
 """The yardstick: matrix products in a model's shapes, with weights packed once."""
 
 import json
+import statistics
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from tokenizers import Tokenizer
+
+from helpers.bench.contender import Contender
+from helpers.bench.results import Asked
 
 ROWS: Final = 512
 """Rows of a product: about a batch of sentences."""
@@ -34,6 +38,19 @@ def packed_products(hidden: int, inner: int, dtype: str) -> Callable[[], None]:
                 layer(inputs[size])
 
     return answer
+
+
+def packed(folder: Path, dtype: str = "float32") -> Contender:
+    """The yardstick of a model's shape."""
+    hidden, inner = shape_of(folder)
+    arguments = {"hidden": hidden, "inner": inner, "dtype": dtype}
+    return Contender(f"packed products, {dtype}", packed_products, arguments)
+
+
+def speed_of(products: Asked) -> float:
+    """Operations per CPU second of a yardstick."""
+    hidden, inner = (products.contender.arguments[name] for name in ("hidden", "inner"))
+    return products_flop(hidden, inner) / statistics.median(r.cpu for r in products.replies)
 
 
 def products_flop(hidden: int, inner: int) -> float:

@@ -132,3 +132,65 @@ def _answer(
         return probabilities
 
     return answer
+
+
+# --- Log-likelihoods of some tokens of texts: (ids, first and last position) of each ---
+
+Scored = list[tuple[list[int], int, int]]
+
+
+def whole_texts(gguf: str, texts: Scored) -> Callable[[], list[float]]:
+    """transformers, with padded batches of texts that are sorted by length."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    torch.set_num_threads(1)
+    folder, _, name = gguf.rpartition("/")
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
+    order = sorted(range(len(texts)), key=lambda n: len(texts[n][0]))
+
+    def ask(size: int, rows: Sequence[int] = order) -> list[float]:
+        result = [0.0] * len(texts)
+        for first in range(0, len(rows), size):
+            some = rows[first : first + size]
+            longest = len(texts[some[-1]][0])
+            padded = [texts[n][0] + [0] * (longest - len(texts[n][0])) for n in some]
+            with torch.inference_mode():
+                logits = model(torch.tensor(padded), use_cache=False).logits
+            for n, of_row in zip(some, logits, strict=True):
+                ids, start, end = texts[n]
+                log_probs = of_row[start - 1 : end - 1].log_softmax(-1)
+                result[n] = float(log_probs[range(end - start), ids[start:end]].sum())
+        return result
+
+    size = quickest(lambda size: ask(size, order[::20]), (1, 8, 16))
+    return lambda: ask(size)
+
+
+def llama_cpp_likelihoods(gguf: str, texts: Scored) -> Callable[[], list[float]]:
+    """llama.cpp, in alphabetical order, so that it keeps what a text shares with the last one."""
+    import llama_cpp as cpp
+    import numpy as np
+
+    longest = max(len(ids) for ids, _, _ in texts)
+    lm = cpp.Llama(gguf, n_ctx=longest, n_batch=longest, n_threads=1, n_threads_batch=1,
+                   logits_all=True, verbose=False)  # fmt: skip
+    order = sorted(range(len(texts)), key=lambda n: texts[n][0])
+
+    def answer() -> list[float]:
+        result, before = [0.0] * len(texts), list[int]()
+        lm.reset()
+        for n in order:
+            ids, start, end = texts[n]
+            pairs = enumerate(zip(ids, before, strict=False))
+            shared = next((i for i, (a, b) in pairs if a != b), min(len(ids), len(before)))
+            lm.n_tokens = min(shared, len(ids) - 1)
+            lm.eval(ids[lm.n_tokens :])
+            logits = np.array(lm.scores[start - 1 : end - 1], np.float64)
+            odds = logits - logits.max(1, keepdims=True)
+            log_probs = odds - np.log(np.exp(odds).sum(1, keepdims=True))
+            result[n] = float(log_probs[range(end - start), ids[start:end]].sum())
+            before = ids
+        return result
+
+    return answer

@@ -9,15 +9,14 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from helpers.bench.contender import FOLDER, ROOT, Contender, Reply, in_turn, spread
+from helpers.bench.contender import FOLDER, ROOT, Contender, Reply, spread
 
 SECTIONS: Final = (
-    "suggestions", "cost", "asking", "classifier", "accelerator", "language-model", "metric",
-    "made-up",
+    "suggestions", "cost", "asking", "classifier", "accelerator", "language-model",
+    "likelihoods", "metric", "made-up",
 )  # fmt: skip
 
 
@@ -55,7 +54,7 @@ class Side:
 @dataclass(frozen=True, slots=True)
 class Asked:
     contender: Contender
-    rows: list[int]
+    rows: Sequence[int]
     replies: list[Reply]
     clock: Clock
 
@@ -64,46 +63,55 @@ class Asked:
         return Side.of(self.contender.name, self.replies, len(self.rows), self.clock)
 
     @property
+    def answer(self) -> Any:
+        return self.replies[0].answer
+
+    @property
     def answers(self) -> dict[int, Any]:
-        return dict(zip(self.rows, self.replies[0].answer, strict=True))
+        return dict(zip(self.rows, self.answer, strict=True))
 
 
-def ask_in_turn(
+def race(
     contenders: Sequence[Contender],
     units: int,
     rounds: int,
-    budget: float,
-    yardsticks: Sequence[Contender] = (),
     *,
+    budget: float | None = None,
+    yardsticks: Sequence[Contender] = (),
     whole: int = 0,
     clock: Clock = "cpu",
     fewest: int = 8,
     trials: int = 2,
-) -> tuple[list[Asked], list[list[Reply]]]:
-    """Ask the first `whole` contenders about all units, others about some for `budget` seconds.
+) -> list[Asked]:
+    """Ask all in turn, once per round, so that other load affects all of them alike.
 
-    Short, noisy turns are repeated. Returns the replies of the yardsticks, too.
+    With a budget, the first `whole` contenders are asked about all units, by their rows, and others
+    about some for `budget` seconds; short, noisy turns are repeated. Yardsticks come last.
     """
-    chosen, requests = [], []
+    turns: list[tuple[Contender, Sequence[int], dict[str, Any]]] = []
     with ExitStack() as running:
         for number, contender in enumerate(contenders):
             running.enter_context(contender)
+            if budget is None:
+                turns.append((contender, range(units), {}))
+                continue
             rows = spread(range(units), fewest)
             for _ in range(trials):  # the first does setup work; batches grow with the rows
                 item = getattr(contender.ask(rows=rows), clock) / len(rows)
                 some = max(fewest, int(budget / item))
                 rows = spread(range(units), units if number < whole else some)
             contender.ask(rows=rows)
-            chosen.append(rows)
             times = max(1, int(budget / 10 / (item * len(rows))))
-            requests.append(partial(contender.ask, rows=rows, times=times))
+            turns.append((contender, rows, {"rows": rows, "times": times}))
         for yardstick in yardsticks:
             running.enter_context(yardstick)
             item = getattr(yardstick.ask(times=3), clock)
-            requests.append(partial(yardstick.ask, times=max(3, int(budget / 10 / item))))
-        replies = in_turn(rounds, *requests)
-    asked = [Asked(*item, clock) for item in zip(contenders, chosen, replies, strict=False)]
-    return asked, replies[len(contenders) :]
+            turns.append((yardstick, [0], {"times": max(3, int((budget or 10) / 10 / item))}))
+        replies = [
+            [c.ask(**c.request, **request) for c, _, request in turns] for _ in range(rounds)
+        ]
+    of_turns = zip(turns, zip(*replies, strict=True), strict=True)
+    return [Asked(contender, rows, list(got), clock) for (contender, rows, _), got in of_turns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +156,6 @@ class Row:
         """The larger side's half range of CPU seconds over the rounds, divided by its median."""
         sides = [side.cpu for side in (self.ours, self.theirs) if side]
         return max((max(cpu) - min(cpu)) / 2 / abs(statistics.median(cpu)) for cpu in sides)
-
-
-def sides_of(
-    contenders: Iterable[Contender], replies: Iterable[Sequence[Reply]], units: float
-) -> list[Side]:
-    pairs = zip(contenders, replies, strict=True)
-    return [Side.of(contender.name, item, units) for contender, item in pairs]
 
 
 def compare(
