@@ -73,7 +73,10 @@ _SCORE = "score a.parquet --dataset merge-nli --n-bootstrap 0"
 _BUILD = "build --run runs/demo --out merge-nli"
 _LINES = "export jsonl merge-nli --out flat"
 _SUGGEST = "suggest --recipe demo --source mine --data problems.jsonl --mlm mlm --run begun"
-_BUILD_NEW = "build --run begun --out new-data --set min_replacements=2 --set variants_per_class=2 --overwrite"
+_BUILD_NEW = (
+    "build --run begun --out new-data --overwrite --set min_replacements=2 "
+    "--set variants_per_class=2"
+)
 _FOLLOWED = "links are followed where files are read"
 _INTO = "the folder that it leads to is the one that was meant"
 _IN_PLACE = "the link is replaced, as any file of that name; what it leads to stays"
