@@ -16,6 +16,7 @@ import pytest
 from helpers.commands import run
 from helpers.completions_server import Reply, Request, Server, serving
 from helpers.gguf_files import write_llama
+from helpers.pages import blocks
 from helpers.processes import output_of
 from helpers.tiny_classifiers import tiny_classifier
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
@@ -42,11 +43,6 @@ OTHER_OPTIONS = {
     "--min-letters", "--rounds", "--problems", "--rows", "--again", "--logits", "--extra-index-url",
 }  # fmt: skip
 """A setting that CONTRIBUTING.md adds, and options of `make bench` and other programs."""
-
-
-def blocks(page: str) -> list[tuple[str, str]]:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    return re.findall(r"^```(\w+)\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def run_page(page: str, home: Path, replaced: Mapping[str, str] | None = None) -> list[str]:

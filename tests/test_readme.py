@@ -5,10 +5,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from helpers import pages
+from helpers.commands import run as merge_nli
 from helpers.hub.publishing import desk_at_a_hub
 from helpers.processes import output_of
 from helpers.tiny_classifiers import tiny_classifier
@@ -31,11 +34,14 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str, page: str = "README.md") -> list[str]:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+    return [code for kind, code in pages.blocks(page) if kind == language]
 
 
 def run(command: list[str], cwd: Path, home: Path) -> str:
+    """Run a command; those of ours that read no cache in this process, which is faster."""
+    if command[0] == "merge-nli" and command[1] != "demo":
+        with chdir(cwd):
+            return merge_nli(*command[1:]).stdout
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     ours = {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "PATH": path}
     return output_of(*command, cwd=cwd, env=os.environ | ours)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from helpers.bench.contender import Contender, spread
 from helpers.bench.prefix_peers import llama_cpp, transformers
-from helpers.bench.problems import read_seeds
 from helpers.bench.results import Measurement, compare, race
 from helpers.gguf_files import load_lm, smollm2, write_in_float32
 from helpers.processes import python_of
@@ -44,12 +43,12 @@ def ask() -> Callable[[list[tuple[str, str]]], Callable[[], Any]]:
     return answer
 
 
-def test_peers(problem_file: Path, tmp_path: Path, rounds: int) -> None:
+def test_peers(labelled: list[dict[str, str]], tmp_path: Path, rounds: int) -> None:
     """As fast as peers that read the examples once, or faster, and equal to those in float32."""
     weights, server_python = smollm2(), python_of("MERGE_NLI_SERVER_PYTHON")
     measurement = Measurement("language-model", "peers")
-    seeds = read_seeds(problem_file)
-    pairs = [(seeds[i].premise, seeds[i].hypothesis) for i in spread(range(len(seeds)), 16)]
+    rows = [labelled[i] for i in spread(range(len(labelled)), 16)]
+    pairs = [(row["sentence1"], row["sentence2"]) for row in rows]
     tokens = model()._tokens
     prompts = tokens.encode(pairs)
     shared = len(common_prefix(prompts))
@@ -71,10 +70,10 @@ def test_peers(problem_file: Path, tmp_path: Path, rounds: int) -> None:
     apart = [float(abs(np.array(item.answer) - ours.answer).max()) for item in (ours, *theirs)]
     what = "language model with six examples, SmolLM2-135M, beside peers"
     row = partial(compare, what, ours.side, unit="pair", at_least=1)
-    rows = [
+    compared = [
         row(peer.side, agreement=f"probabilities differ by {most:.0e} at most")
         for peer, most in zip(theirs, apart[1:], strict=True)
     ]
-    measurement.write(sorted(rows, key=lambda row: float(np.median(row.ratios))))
+    measurement.write(sorted(compared, key=lambda row: float(np.median(row.ratios))))
     assert apart[2] < HALF
     assert apart[3] < TOLERANCE

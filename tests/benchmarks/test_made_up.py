@@ -1,10 +1,12 @@
 """Large sources, `BENCH="-k made_up --problems 10000000"` up to ten million (15 GB)."""
 
+import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,12 +14,39 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.bench.contender import Contender, Reply
 from helpers.bench.made_up_answers import MADE_UP, make_up_answers, write_made_up_mlm
-from helpers.bench.problems import write_crossed_problems
 from helpers.bench.results import Goal, Measurement, Row, Side
+
+from merge_dataset.schema import LABELS
 
 pytestmark = pytest.mark.benchmark
 
 PEAK_MB: Final = 2000
+GROUP: Final = 32
+
+
+def write_crossed_problems(file: Path, real: Path, count: int) -> None:
+    """Write distinct problems from real texts, crossed in groups of 32."""
+    every = map(json.loads, real.read_text(encoding="utf-8").splitlines())
+    rows = [row for row in every if row["gold_label"] in LABELS]
+    crossed = _crossed(rows)
+    with file.open("w", encoding="utf-8") as lines:
+        for number in range(count):
+            lines.write(json.dumps(next(crossed) | {"pairID": f"crossed-{number:010}"}) + "\n")
+
+
+def _crossed(rows: list[dict[str, str]]) -> Iterator[dict[str, str]]:
+    """Yield the premise of one problem with another's hypothesis and label, each pair once."""
+    premises = list(dict.fromkeys(row["sentence1"] for row in rows))
+    others = list({row["sentence2"]: row for row in rows}.values())
+    groups = [others[start : start + GROUP] for start in range(0, len(others), GROUP)]
+    for turn in range(len(groups)):
+        for number, start in enumerate(range(0, len(premises), GROUP)):
+            group = groups[(number + turn) % len(groups)]
+            for premise, row in product(premises[start : start + GROUP], group):
+                yield {
+                    "gold_label": row["gold_label"], "sentence1": premise,
+                    "sentence2": row["sentence2"],
+                }  # fmt: skip
 
 
 def a_command(line: str, folder: str) -> Callable[[], None]:

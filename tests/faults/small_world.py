@@ -5,12 +5,10 @@ import logging
 from contextlib import chdir
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
+from golden.worlds import NLI, answers, named, problems_of, write
 from typer.testing import CliRunner
 
 from generation.cli import app
-from merge_metric.frame.predictions import read_predictions, write_predictions
 
 PREMISE, HYPOTHESIS = "A boy rides a red bicycle in the park.", "A boy rides a bicycle."
 
@@ -43,10 +41,11 @@ def make(folder: Path) -> None:
             "baseline majority --dataset merge-nli --out majority.parquet",
             "annotate merge-nli --out study --per-class 5",
         )
-        predictions = read_predictions(Path("majority.parquet"))
-        write_predictions(Path("a.parquet"), _other_answers(predictions, 1))
-        write_predictions(Path("b.jsonl"), _other_answers(predictions, 2))
-        _write_as_csv(Path("c.csv"), _other_answers(predictions, 3))
+        rows = problems_of(Path("merge-nli"))
+        a, b, c = (answers(rows, name, 0.75) for name in "abc")
+        write(Path("a.parquet"), a)
+        write(Path("b.jsonl"), b)
+        write(Path("c.csv"), named([{k: r[k] for k in list(r)[:4]} for r in c], NLI))
         lines = "".join(json.dumps(row) + "\n" for row in ROWS)
         Path("problems.jsonl").write_text(lines)
         answers = ["annotator,variant_id,fluency,reasoning,comment"]
@@ -55,24 +54,3 @@ def make(folder: Path) -> None:
         answers += [f"ann,{name},{1 + i % 5},{5 - i % 3}," for i, name in enumerate(sample)]
         Path("study/answers").mkdir()
         Path("study/answers/ann.csv").write_text("\n".join(answers) + "\n")
-
-
-def _other_answers(predictions: pa.Table, seed: int) -> pa.Table:
-    rng = np.random.default_rng(seed)
-    gold = predictions["label"].to_numpy()
-    logits = rng.normal(size=(len(gold), 3)) + 2.5 * np.eye(3)[gold]
-    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    columns = {name: predictions[name] for name in predictions.column_names}
-    columns["prediction"] = pa.array(shares.argmax(axis=1))
-    columns["probabilities"] = pa.FixedSizeListArray.from_arrays(pa.array(shares.ravel()), 3)
-    return pa.table(columns)
-
-
-def _write_as_csv(path: Path, predictions: pa.Table) -> None:
-    names = ("entailment", "neutral", "contradiction")
-    lines = ["variant_id,seed_id,label,prediction"]
-    lines += [
-        f'"{row["variant_id"]}",{row["seed_id"]},{names[row["label"]]},{names[row["prediction"]]}'
-        for row in predictions.to_pylist()
-    ]
-    path.write_text("\n".join(lines) + "\n")

@@ -14,14 +14,12 @@ from helpers.completions_server import Reply, Request, serving
 
 from faults import small_world
 from faults.attack import Attack
-from merge_metric.frame.predictions import read_metadata
 
 pytestmark = pytest.mark.slow
 
 KEY = "zq-Hidden/4711+value"
 
 _MASKED = "passes or refused, as the rest of the answer is; the key is masked either way"
-_TOLD = "said and kept, as what a server calls its model is its own; refused with --strict-server"
 _SPELT: tuple[Callable[[str], str], ...] = (
     str, str.upper, lambda key: quote(key, safe=""), lambda key: f"Bearer {key}",
     lambda key: base64.b64encode(key.encode()).decode(), lambda key: f"{'x' * 293}{key}",
@@ -113,43 +111,3 @@ def test_keys_in_urls_that_are_no_servers(
     assert code == 2
     assert "Hidden" not in result
     assert "***" in text
-
-
-def test_servers_that_do_something_else_than_asked(
-    attack: Attack, once: Callable[..., Path], tmp_path: Path
-) -> None:
-    shutil.copytree(once("lying-servers", make), tmp_path, dirs_exist_ok=True)
-    with chdir(tmp_path):
-        for attempt in attack.tries("servers that answer something else", 24, _TOLD, least=3):
-            with attempt:
-                _ask_for_something_else(attempt.random, attempt.number)
-
-
-def _ask_for_something_else(random: Random, number: int) -> None:
-    limit = random.choice((1, 20, 60)) if number % 3 else None
-    model = random.choice(("m-2", "M", "other/m", "/models/m.gguf")) if number % 3 != 1 else "m"
-    begins = random.randrange(2)
-
-    def answer(request: Request, asked: int) -> Reply:
-        tokens = 2 * len(request.payload["prompt"].split())
-        text = {"model": model, "usage": {"prompt_tokens": min(tokens, limit or tokens)}}
-        good = _completion(" A", B=-3.0, C=-4.0)
-        return Reply(good | (text if asked >= begins else {}))
-
-    with serving(answer) as server:
-        Path("p.parquet").unlink(missing_ok=True)
-        command = ["predict", "--model", "m", "--base-url", server.url, "--dataset", "merge-nli",
-                   "--shots", "mix", "--out", "p.parquet"]  # fmt: skip
-        code, _, refused = small_world.call(*command, "--strict-server")
-        assert code == 2
-        assert "--strict-server refuses such answers" in refused
-        begins = 0
-        code, _, message = small_world.call(*command)
-    assert code == 0, message
-    metadata = read_metadata(Path("p.parquet"))
-    for wrong, what, words in (
-        (model != "m", "answered_as", "the server says they are of"),
-        (limit is not None, "prompts_cut", "the server seems to cut them"),
-    ):
-        assert (what in metadata) == wrong
-        assert message.count(words) == wrong

@@ -175,7 +175,7 @@ def _evaluate(model: Callable[[Pairs], Any], folder: Path) -> None:
     )
 
 
-# --- Files that were changed on the way ---
+# --- Files that were changed on the way; what is refused is in the golden record ---
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class Change:
     change: Callable[[Random, list[Row], Row], None]
     """Changes the rows of a file and its metadata."""
     says: str
-    ends: Literal["refused", "said", "passes"] = "said"
+    ends: Literal["said", "passes"] = "said"
     why: str = ""
 
 
@@ -199,16 +199,6 @@ def _shuffle(random: Random, rows: list[Row]) -> None:
     random.shuffle(answers)
     for row, answer in zip(rows, answers, strict=True):
         row["prediction"] = answer
-
-
-def _set(random: Random, rows: list[Row], name: str, change: Callable[[Any], Any]) -> None:
-    row = random.choice(rows[400:])
-    row[name] = change(row.get(name))
-
-
-def _digest(rows: list[Row]) -> None:
-    for row in rows:
-        row["text_digest"] = "md5:0123456789abcdef"
 
 
 def _map(rows: list[Row], answers: tuple[int, int, int]) -> None:
@@ -235,29 +225,8 @@ CHANGES = (
            "the server seems to cut them"),
     Change("answers without letters", lambda r, rows, told: told.update(
                answers_without_letters=r.randrange(20, 2000)), "had none of the letters"),
-    Change("another gold label", lambda r, rows, told: _set(r, rows, "label",
-           lambda n: (n + 1) % 3),
-           "others of 1 of 1,999 problems", "refused"),
-    Change("a variant less", lambda r, rows, told: rows.pop(r.randrange(400, len(rows))) and None,
-           "missing for 1 of 1,599 variants", "refused"),
-    Change("a row twice", lambda r, rows, told: rows.append(dict(r.choice(rows))),
-           "expected each id once", "refused"),
-    Change("two models in one file", lambda r, rows, told: rows.extend(
-               {**row, "prediction": r.randrange(3)} for row in list(rows)),
-           "expected each id once", "refused"),
-    Change("variants of nobody", lambda r, rows, told: rows.append(
-               {**r.choice(rows), "variant_id": "snli:x/noun/a/b"}),
-           "for ids that none of its configurations holds", "refused"),
-    Change("a variant of another seed", lambda r, rows, told: _set(
-               r, rows, "seed_id", lambda _: rows[3]["seed_id"]),
-           "others of 1 of 1,999 problems", "refused"),
-    Change("no answer", lambda r, rows, told: _set(r, rows, "prediction", lambda _: None),
+    Change("no answer", lambda r, rows, told: rows[r.randrange(400, 1999)].update(prediction=None),
            "", "passes", "an answer that names no label counts as wrong"),
-    Change("a label that there is not", lambda r, rows, told: _set(
-               r, rows, "prediction", lambda _: r.choice((-2, 3, 99))),
-           "prediction: expected one of", "refused"),
-    Change("texts of another dataset", lambda r, rows, told: _digest(rows),
-           "text", "refused"),
     Change("a few texts cut", lambda r, rows, told: told.update(truncated=r.randrange(20)), "",
            "passes", "below one in a hundred figures hardly change"),
     Change("a few answers without letters", lambda r, rows, told: told.update(
@@ -292,7 +261,7 @@ def test_files_changed_on_the_way(
             ]
             change.change(attempt.random, rows, told)
             path = tmp_path / f"{attempt.number}.parquet"
-            if change.ends == "refused" or (len(told) == 3 and attempt.number % 2):
+            if len(told) == 3 and attempt.number % 2:
                 path = path.with_suffix(".jsonl")
                 path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
             else:
@@ -303,9 +272,9 @@ def test_files_changed_on_the_way(
                 f"report {path} --dataset {dataset} --n-bootstrap 0 --out {path}.md",
             )
             code, _, text = small_world.call(*attempt.random.choice(commands).split())
-            assert code == (2 if change.ends == "refused" else 0), text
+            assert code == 0, text
             warned = [line for line in text.splitlines() if "warning: " in line]
-            assert change.ends == "refused" or len(warned) == (change.ends == "said"), text
+            assert len(warned) == (change.ends == "said"), text
             assert change.says in text
 
 

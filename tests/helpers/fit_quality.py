@@ -11,7 +11,10 @@ import numpy as np
 import pyarrow as pa
 import tomli_w
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score as auc
 from sklearn.model_selection import PredefinedSplit, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from generation.variants.signal_columns import FAULTS, GRAMMAR, LIKELIHOOD, NEIGHBOURS, features
 from helpers.judged import JUDGED, answers_of
@@ -89,24 +92,9 @@ def rows_of(judged: Judged, chosen: Sequence[str]) -> Floats:
     return values
 
 
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    means: Floats
-    deviations: Floats
-    coefficients: Floats
-    intercept: float
-
-    def probabilities(self, values: Floats) -> Floats:
-        z = self.intercept + ((values - self.means) / self.deviations) @ self.coefficients
-        return 1 / (1 + np.exp(-z))
-
-
-def fit(values: Floats, good: np.ndarray[Any, np.dtype[np.bool_]]) -> Fitted:
-    means, deviations = values.mean(axis=0), values.std(axis=0)
-    deviations[deviations == 0] = 1.0
+def fit(values: Floats, good: np.ndarray[Any, np.dtype[np.bool_]]) -> Any:
     regression = LogisticRegression(C=PENALTY, tol=1e-10, max_iter=10_000)
-    regression.fit((values - means) / deviations, good)
-    return Fitted(means, deviations, regression.coef_[0], float(regression.intercept_[0]))
+    return make_pipeline(StandardScaler(), regression).fit(values, good)
 
 
 def out_of_fold(
@@ -129,7 +117,7 @@ def out_of_fold(
         splits = [StratifiedKFold(10, shuffle=True, random_state=n) for n in range(repeats)]
     for split in splits:
         for train, test in split.split(values, good):
-            total[test] += fit(values[train], good[train]).probabilities(others[test])
+            total[test] += fit(values[train], good[train]).predict_proba(others[test])[:, 1]
     return total / len(splits), good.astype(np.float64)
 
 
@@ -154,15 +142,9 @@ def aucs(folders: Sequence[Path]) -> dict[str, list[float]]:
         value, good = out_of_fold(fitted_on, CHOSEN[chosen], used=used)
         other, _ = out_of_fold(fitted_on, CHOSEN[chosen], used=used, by_reading=True)
         groups = (np.ones(len(good), np.bool_), ~verb & ~adjective, verb, adjective)
-        numbers = [*(auc(value[group], good[group]) for group in groups), auc(other, good)]
+        numbers = [*(auc(good[group], value[group]) for group in groups), auc(good, other)]
         result[name] = [round(number, 3) for number in numbers]
     return result
-
-
-def auc(probability: Floats, good: Floats) -> float:
-    """Return how often a good variant has a higher value than a bad one; ties count as half."""
-    better = probability[good == 1][:, None] - probability[good == 0][None, :]
-    return float((better > 0).mean() + 0.5 * (better == 0).mean())
 
 
 def interval(probability: Floats, good: Floats, less: Floats) -> tuple[float, float]:
@@ -170,13 +152,9 @@ def interval(probability: Floats, good: Floats, less: Floats) -> tuple[float, fl
     rng, result = np.random.default_rng(0), []
     for _ in range(1000):
         rows = rng.integers(0, len(good), len(good))
-        result.append(auc(probability[rows], good[rows]) - auc(less[rows], good[rows]))
+        result.append(auc(good[rows], probability[rows]) - auc(good[rows], less[rows]))
     low, high = np.percentile(result, [2.5, 97.5])
     return float(low), float(high)
-
-
-def brier(probability: Floats, good: Floats) -> float:
-    return float(((probability - good) ** 2).mean())
 
 
 def calibration_error(probability: Floats, good: Floats) -> float:
@@ -201,10 +179,11 @@ def tables(judged: Judged) -> dict[str, Any]:
         }
     }
     for name, chosen in CHOSEN.items():
-        fitted = fit(rows_of(judged, chosen), judged.good)
-        values = np.stack([fitted.means, fitted.deviations, fitted.coefficients], axis=1).round(9)
+        scaler, regression = fit(rows_of(judged, chosen), judged.good)
+        numbers = [scaler.mean_, scaler.scale_, regression.coef_[0]]
+        values = np.stack(numbers, axis=1).round(9)
         result[name] = {
-            "intercept": round(fitted.intercept, 9),
+            "intercept": round(float(regression.intercept_[0]), 9),
             "features": {
                 item: dict(zip(("mean", "deviation", "coefficient"), row, strict=True))
                 for item, row in zip(chosen, values.tolist(), strict=True)

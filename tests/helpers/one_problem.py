@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from generation.config import Config
-from generation.problems.shared_words import TaggedProblems
+from generation.problems.shared_words import TaggedProblems, coarse_class
 from generation.problems.substitutions import Substitutions
 from generation.records import MaskedQuery, Seed, Sentence, SharedWord, replacement_schema
 from generation.suggestions.vocabulary import WHOLE, Vocabulary
@@ -16,8 +16,10 @@ from generation.variants.equation import Lexicon, Survivors
 from generation.variants.reasons import Funnel, Reason, funnel_rows
 from generation.variants.validation import find_replacements
 from helpers.replacement_tables import Replacement, replacements_in
-from helpers.set_algebra import Odds
 from helpers.tagged_texts import shared_words_of
+
+Odds = Mapping[str, float]
+"""A set of words, each with log-odds."""
 
 VOCABULARY = """boy man dog girl child kid carried teen small tiny poodle mother play race boys men
 run swim swims cat tree""".split()
@@ -163,3 +165,14 @@ def run(
         return tuple(sentence.tokens[i].tag for i in positions)
 
     return outcome_of((premise, hypothesis), one, candidates, tags_of, Config(**settings))
+
+
+def class_verdict(
+    tags: tuple[str, ...] | None, originals: tuple[str, ...], *, tag_match: str
+) -> str | None:
+    """D8: the reason why a replacement fails in a sentence, or None if it passes."""
+    if tags is None:
+        return "tokenization"
+    if tag_match == "coarse":
+        tags, originals = tuple(map(coarse_class, tags)), tuple(map(coarse_class, originals))
+    return None if tags == originals else "other_class"

@@ -17,6 +17,12 @@ def section(page: str, heading: str) -> str:
     return result[1]
 
 
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Language and code of each block of a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
 def commands(text: str) -> list[list[str]]:
     """Words after `merge-nli` in each line of a text's shell blocks."""
     blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)

@@ -12,14 +12,11 @@ from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
     AutoTokenizer,
-    BartConfig,
-    GPT2Config,
-    OPTConfig,
     PreTrainedConfig,
     XLNetConfig,
 )
 
-from helpers.tiny_language_models import byte_level
+from helpers.tiny_language_models import byte_level, gpt2, opt
 from helpers.tiny_models import MAX_TOKENS, randomised, save, scratch, tiny_model
 
 NAMED: Final[Mapping[int, str]] = {0: "entailment", 1: "neutral", 2: "contradiction"}
@@ -46,48 +43,23 @@ def _xlnet() -> tuple[PreTrainedConfig, Any]:
     return config, tokenizer
 
 
-def _bart() -> tuple[PreTrainedConfig, Any]:
-    """BART: the head reads the last end-of-sequence token, of which a pair has several."""
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model("roberta"))
-    config = BartConfig(
-        vocab_size=len(tokenizer), d_model=_SIZE, encoder_layers=2, decoder_layers=2,
-        encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=2 * _SIZE,
-        decoder_ffn_dim=2 * _SIZE, max_position_embeddings=MAX_TOKENS, init_std=0.3, num_labels=3,
-        bos_token_id=tokenizer.bos_token_id, pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id, decoder_start_token_id=tokenizer.eos_token_id,
-        forced_eos_token_id=tokenizer.eos_token_id,
-    )  # fmt: skip
-    return config, tokenizer
-
-
-def _gpt2() -> tuple[PreTrainedConfig, Any]:
-    """GPT-2: neither the model nor the tokenizer has a token for padding."""
-    tokenizer = byte_level()
-    config = GPT2Config(
-        vocab_size=len(tokenizer), n_embd=_SIZE, n_layer=2, n_head=2, n_positions=MAX_TOKENS,
-        initializer_range=0.3, num_labels=3, bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
-    return config, tokenizer
-
-
-def _opt() -> tuple[PreTrainedConfig, Any]:
-    tokenizer = byte_level(start="<|end|>")
-    config = OPTConfig(
-        vocab_size=len(tokenizer), hidden_size=_SIZE, word_embed_proj_dim=_SIZE,
-        num_hidden_layers=2, num_attention_heads=2, ffn_dim=2 * _SIZE,
-        max_position_embeddings=MAX_TOKENS, init_std=0.3, num_labels=3, bos_token_id=0,
-        eos_token_id=0, pad_token_id=1,
-    )  # fmt: skip
-    return config, tokenizer
+def _causal(config: Callable[..., PreTrainedConfig], start: str | None = None, **more: Any) -> Any:
+    """A causal LM's tokenizer, which has no token for padding, and configuration."""
+    tokenizer = byte_level(start=start)
+    ids = {"vocab_size": len(tokenizer), "bos_token_id": 0, "eos_token_id": 0}
+    return config(num_labels=3, **ids, **more), tokenizer
 
 
 _MLMS: Final = ("bert-uncased", "roberta", "albert", "electra", "distilbert", "deberta")
 _KINDS: Final[Mapping[str, Callable[[], tuple[PreTrainedConfig, Any]]]] = {
     **{kind: partial(_of_mlm, kind) for kind in _MLMS},
     "xlnet": _xlnet,
-    "bart": _bart,
-    "gpt2": _gpt2,
-    "opt": _opt,
+    # The head reads the last end-of-sequence token, of which a pair has several.
+    "bart": partial(_of_mlm, "bart"),
+    "gpt2": partial(_causal, gpt2, n_positions=MAX_TOKENS, initializer_range=0.3),
+    "opt": partial(
+        _causal, opt, "<|end|>", max_position_embeddings=MAX_TOKENS, init_std=0.3, pad_token_id=1
+    ),
 }
 
 KINDS: Final = tuple(_KINDS)

@@ -138,10 +138,10 @@ _PIECES: Final = (("▁A", "A"), ("▁B", "B"), ("▁C", "C"))
 _SEPARATE: Final = (("A",), ("B",), ("C",))
 
 _llama: Final = partial(LlamaConfig, **_SIZES)
-_gpt2: Final = partial(
+gpt2: Final = partial(
     GPT2Config, n_embd=32, n_layer=2, n_head=4, n_positions=CONTEXT, initializer_range=0.2
 )
-_opt: Final = partial(
+opt: Final = partial(
     OPTConfig, hidden_size=32, word_embed_proj_dim=32, ffn_dim=64, num_hidden_layers=2,
     num_attention_heads=4, max_position_embeddings=CONTEXT, init_std=0.2,
 )  # fmt: skip
@@ -160,8 +160,8 @@ _falcon_h1: Final = partial(
 )  # fmt: skip
 
 KINDS: Final[Mapping[str, TinyLM]] = {
-    "gpt2": TinyLM(byte_level, _gpt2, _BYTES),
-    "opt": TinyLM(partial(byte_level, start="<|end|>"), _opt, _BYTES),
+    "gpt2": TinyLM(byte_level, gpt2, _BYTES),
+    "opt": TinyLM(partial(byte_level, start="<|end|>"), opt, _BYTES),
     "llama": TinyLM(metaspace, _llama, _PIECES),
     "llama-separate": TinyLM(partial(metaspace, letters=False), _llama, _SEPARATE, " "),
     "llama-end": TinyLM(partial(metaspace, end=True), _llama, _PIECES),

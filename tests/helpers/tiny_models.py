@@ -64,37 +64,25 @@ _TEMPLATES: Final = (
 )  # fmt: skip
 
 
+_SLOTS: Final = {
+    "d": ("a", "the", "another", "some"), "n": NOUNS, "p": PLURALS, "v": VERBS, "a": ADJECTIVES,
+    "r": ADVERBS, "u": NOUNS[:6],
+}  # fmt: skip
+
+
 def sentences(count: int = 1500) -> list[str]:
     rng = random.Random(0)
-    made = []
-    for number in range(count):
-        template = _TEMPLATES[number % len(_TEMPLATES)]
-        words = []
-        for slot in template.split():
-            match slot:
-                case "{D}" | "{d}":
-                    word = rng.choice(("a", "the", "another", "some"))
-                    word = word.capitalize() if slot == "{D}" else word
-                case "{n}" | "{N}":
-                    word = rng.choice(NOUNS)
-                    word = word.capitalize() if slot == "{N}" else word
-                case "{p}":
-                    word = rng.choice(PLURALS)
-                case "{P}":
-                    word = rng.choice(PLURALS).capitalize()
-                case "{v}":
-                    word = rng.choice(VERBS)
-                case "{a}":
-                    word = rng.choice(ADJECTIVES)
-                case "{r}":
-                    word = rng.choice(ADVERBS)
-                case "{U}":
-                    word = rng.choice(NOUNS[:6]).upper()
-                case _:
-                    word = slot
-            words.append(word)
-        made.append(_detokenise(words))
-    return made + [f"The {word} and the {word}." for word in COMPOUNDS]
+
+    def fill(slot: str) -> str:
+        if slot[0] != "{":
+            return slot
+        word = rng.choice(_SLOTS[slot[1].lower()])
+        return word.upper() if slot == "{U}" else word.capitalize() if slot[1].isupper() else word
+
+    made = [_TEMPLATES[number % len(_TEMPLATES)].split() for number in range(count)]
+    return [_detokenise(list(map(fill, slots))) for slots in made] + [
+        f"The {word} and the {word}." for word in COMPOUNDS
+    ]
 
 
 def _detokenise(words: Sequence[str]) -> str:

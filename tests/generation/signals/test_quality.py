@@ -10,7 +10,6 @@ from helpers.fit_quality import (
     CHANGES,
     CHOSEN,
     aucs,
-    brier,
     calibration_error,
     interval,
     out_of_fold,
@@ -18,6 +17,7 @@ from helpers.fit_quality import (
     tables,
 )
 from helpers.judged import JUDGED
+from sklearn.metrics import brier_score_loss
 
 from generation.config import Config
 from generation.variants.signal_columns import (
@@ -140,7 +140,7 @@ def test_it_tells_good_from_bad_out_of_fold() -> None:
     plain, good = out_of_fold(judged, BEFORE, repeats=3)
     result = {name: out_of_fold(judged, chosen, repeats=3)[0] for name, chosen in CHOSEN.items()}
     for value in result.values():
-        assert brier(value, good) < good.mean() * (1 - good.mean())
+        assert brier_score_loss(good, value) < good.mean() * (1 - good.mean())
         assert calibration_error(value, good) < 0.1
         assert interval(value, good, plain)[0] > 0
     both, _ = out_of_fold(judged, (*CHOSEN["likelihood"], "neighbour_change"), repeats=3)

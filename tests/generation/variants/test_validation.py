@@ -4,9 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from helpers.one_problem import Answers, odds, outcome_of, run
+from helpers.one_problem import Answers, class_verdict, odds, outcome_of, run
 from helpers.replacement_tables import Replacement
-from helpers.set_algebra import class_verdict
 from helpers.tagged_texts import sentence
 from hypothesis import given
 from hypothesis import strategies as st
