@@ -369,14 +369,10 @@ def choose(model: AnswerTable) -> list[str]:
     truncated files are noticed. Paraphrases are chosen only if some are answered, as their seeds
     are shared with replacements.
     """
-    chosen = []
+    chosen, known = list[str](), {*collections(model.folder)}
     for source in sources(model.folder):
-        names = (collection_name(source), collection_name(source, PARAPHRASE))
-        of_source = [
-            configurations(model.folder, name)
-            for name in collections(model.folder)
-            if name in names
-        ]
+        names = {collection_name(source), collection_name(source, PARAPHRASE)} & known
+        of_source = [configurations(model.folder, name) for name in sorted(names)]
         begun = []
         for everything, *classes in of_source:
             parts = classes or [everything]

@@ -71,8 +71,6 @@ class PredictionsFile:
     merging: Merging = field(default_factory=Merging)
     description: Mapping[str, Any] = field(default_factory=dict)
     """Description of how it was made; empty if it has none."""
-    where: str = ""
-    """Beginning of messages about rows."""
 
     def place(self, row: int) -> str:
         """Name a row, from 0, by its line of text or its row of Parquet, from 1."""
@@ -177,7 +175,7 @@ class PredictionsFile:
         return f"(SELECT {', '.join(shown)} FROM {rows})", rows, conditions
 
     def table(self) -> pa.Table:
-        """Read and check all rows; see `predictions.validate`."""
+        """Read and check all rows; see `predictions.read_predictions`."""
         checked, _, conditions = self.checked()
         names = [name for name in COLUMNS if name in self.names]
         shares = [f"p{n}" for n in range(len(self.labels))] if PROBABILITIES in names else []
@@ -231,21 +229,19 @@ class PredictionsFile:
             f"SELECT row, given_{name} AS value, count(*) OVER () AS n FROM {self.checked()[1]} "
             f"WHERE {rule} ORDER BY row LIMIT 1"
         ).to_pylist()
-        value, shown, advice = row["value"], repr(row["value"]), ""
-        counted = f" ({row['n']:,} such row{'s'[: row['n'] > 1]})"
-        if value is None:
-            shown = "none"
-        elif isinstance(value, str) and "one of 0 to" in expected:
+        value, advice = row["value"], ""
+        shown = "none" if value is None else repr(value)
+        if isinstance(value, str) and "one of 0 to" in expected:
             shown = value.strip()
-        if name in ANSWERS and value is not None:
-            advice = f"; {self._advice(name)}"
-        elif name == PROBABILITIES:
-            shown = "none" if value is None else json.dumps(list(value))
+        if name == PROBABILITIES:
+            shown = shown if value is None else json.dumps(list(value))
             advice = "; give them for all rows or for none, of logits take the softmax, and see "
             advice += "whether the model overflows"
+        elif name in ANSWERS and value is not None:
+            advice = f"; {self._advice(name)}"
         raise ValueError(
-            f"{self.where}{self.place(row['row'])}: {name}: expected {expected}, got "
-            f"{shown}{counted}{advice}"
+            f"{self.path}: {self.place(row['row'])}: {name}: expected {expected}, got {shown} "
+            f"({row['n']:,} such row{'s'[: row['n'] > 1]}){advice}"
         )
 
     def _advice(self, name: str) -> str:
@@ -270,7 +266,7 @@ class PredictionsFile:
         ).to_pylist():
             first, again = map(self.place, row["places"])
             raise ValueError(
-                f"{self.where}{again}: variant_id: expected each id once, got "
+                f"{self.path}: {again}: variant_id: expected each id once, got "
                 f"{row['variant_id']!r} as in {first} ({row['n']:,} such id{'s'[: row['n'] > 1]}); "
                 "drop the repeated rows"
             )
@@ -317,7 +313,7 @@ def require_types(file: PredictionsFile) -> None:
             words = {TEXT_DIGEST: "a string", ANSWER_TEXT: "texts; or rename the column"}
             good, expected = kind == pa.string(), words.get(name, "ids as strings")
         if not good and not pa.types.is_null(kind):
-            raise ValueError(f"{file.where}{name}: expected {expected}, got the type {kind}")
+            raise ValueError(f"{file.path}: {name}: expected {expected}, got the type {kind}")
 
 
 def _position(text: str, labels: Sequence[str], numbered: int) -> int | None:

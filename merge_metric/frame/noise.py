@@ -16,7 +16,7 @@ from merge_metric.seed_variant_accuracy.counts import SeedCounts, opposite_table
 from merge_metric.seed_variant_accuracy.figures import none_if_nan
 from merge_metric.seed_variant_accuracy.formatting import show_value
 from merge_metric.seed_variant_accuracy.inputs import Ints
-from merge_metric.seed_variant_accuracy.options import NO_LABEL, Settings, check_opposites
+from merge_metric.seed_variant_accuracy.options import Settings, check_opposites
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 
 RATES: Final = ("relaxed", "strict")
@@ -50,19 +50,17 @@ def noise_figures(
     n = kept.n_variants
     asked = np.array([len(answers) for answers in of_seed], np.int64)
     m = np.minimum(asked[:, None], n)
-    changed = {
-        "relaxed": [
-            int((answers != own).sum()) for answers, own in zip(of_seed, kept.own, strict=True)
-        ],
-        "strict": [
-            int(table[own][answers[answers != NO_LABEL]].sum())
-            for answers, own in zip(of_seed, kept.own, strict=True)
-        ],
-    }
+    # An answer without a label, -1, indexes the last column: it is changed, but no opposite.
+    tables = (
+        np.pad(~np.eye(len(table), dtype=bool), ((0, 0), (0, 1)), constant_values=True),
+        np.pad(table, ((0, 0), (0, 1))),
+    )
     result: dict[str, Any] = {"n_repeats": int(asked.max(initial=0)), "n_seeds": len(of_seed)}
     values: dict[str, Floats] = {}
-    for rate, of_variants in zip(RATES, (kept.n_changed, kept.n_opposite), strict=True):
-        again = np.array(changed[rate], np.int64)
+    of_rates = zip(RATES, (kept.n_changed, kept.n_opposite), tables, strict=True)
+    for rate, of_variants, table in of_rates:
+        pairs = zip(kept.own, of_seed, strict=True)
+        again = np.array([table[own, answers].sum() for own, answers in pairs], np.int64)
         same = _any_of(again[:, None], asked[:, None], m).mean(axis=1)
         other = _any_of(of_variants, n, m).mean(axis=1)
         values |= {

@@ -103,7 +103,8 @@ def read_predictions(
     """Read and check a predictions file; arguments and errors as in `open_predictions`.
 
     Returns:
-        The columns as returned by `validate`.
+        `variant_id`, `seed_id` (string), `label`, `prediction` (int64) and, where given,
+        `text_digest` (string) and `probabilities` (fixed-size list of float64), in row order.
 
     Raises:
         ValueError: also where an id comes twice.
@@ -149,9 +150,7 @@ def open_predictions(
             schema, rows = opened.schema_arrow, opened.metadata.num_rows
         given = schema.names if stored == path else data_files.column_names(path)
         source = f"(SELECT *, {ROW} FROM {parquet([stored])})"
-        file = PredictionsFile(
-            path, schema, rows, [], source, engine or Engine(), where=f"{path}: "
-        )
+        file = PredictionsFile(path, schema, rows, [], source, engine or Engine())
         finalize(file, kept.pop_all().close)  # a temporary file lives as long
     file.engine.files[stored] = path
     # The engine crashes where a row group does not describe a column.
@@ -258,40 +257,29 @@ def write_predictions(path: str | Path, table: pa.Table) -> None:
             Parquet the schema's metadata.
 
     Raises:
-        ValueError: the suffix is unknown, or `validate` finds something wrong.
+        ValueError: the suffix is unknown, or something is wrong with a row.
     """
-    path = Path(path)
+    path, where, labels = Path(path), Path("predictions to write"), labels_of(table.schema)
     suffix_of(path)
-    labels = labels_of(table.schema)
-    checked = validate(table, "predictions to write", labels)
+    require_columns(where, table.column_names, len(table))
+    names = [name for name in (*COLUMNS, *FURTHER) if name in table.column_names]
+    file = PredictionsFile(where, table.schema, len(table), [], "given")
+    numbered = table.select(names).append_column(ROW, pa.array(range(len(table))))
+    file.engine.connection.register("given", numbered)
+    file.names = [name for name in names if name in REQUIRED or file.has_values(name)]
+    file.labels = file.written = labels
+    require_types(file)
+    checked = file.table()
     for name in table.column_names:
         if name not in COLUMNS:
             checked = checked.append_column(name, table[name])
     write_batches(path, iter([checked]), labels, table.schema.metadata or {})
 
 
-def validate(table: pa.Table, where: str, labels: Sequence[str]) -> pa.Table:
-    """Check the columns of a predictions file, and convert them to one form, in row order.
-
-    Label names may be in any case, or positions; messages begin with `where`. Returns `variant_id`,
-    `seed_id` (string), `label`, `prediction` (int64) and, where given, `text_digest` (string) and
-    `probabilities` (fixed-size list of float64).
-    """
-    require_columns(where, table.column_names, len(table))
-    names = [name for name in (*COLUMNS, *FURTHER) if name in table.column_names]
-    file = PredictionsFile(Path(), table.schema, len(table), [], "given", where=f"{where}: ")
-    numbered = table.select(names).append_column(ROW, pa.array(range(len(table))))
-    file.engine.connection.register("given", numbered)
-    file.names = [name for name in names if name in REQUIRED or file.has_values(name)]
-    file.labels = file.written = tuple(labels)
-    require_types(file)
-    return file.table()
-
-
 def write_batches(
     path: Path, batches: Iterator[pa.Table], labels: Sequence[str], metadata: Mapping[bytes, bytes]
 ) -> None:
-    """Write predictions, in the form of `validate`, batch by batch; see `write_predictions`."""
+    """Write checked predictions, batch by batch; see `write_predictions`."""
     suffix = suffix_of(path)
     written = (_named(batch, labels) for batch in batches)
     if suffix != ".parquet":

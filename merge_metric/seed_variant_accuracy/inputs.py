@@ -240,14 +240,10 @@ def _draws(
     sizes, flat = flat_subsamples(subsamples, len(seed))
     rows, (numbers, codes) = np.repeat(np.arange(len(seed)), sizes), factorize(flat)
     width = max(1, len(numbers))
-    odd = np.bincount(seed[rows], minlength=len(ids)) < width
-    if not odd.any():  # else there may be too many subsamples for a table
-        drawn = np.zeros((len(ids), width), bool)
-        drawn[seed[rows], codes] = True
-        odd |= ~drawn.all(axis=1)
-        is_in = np.zeros((len(seed), width), bool)
-        is_in[rows, codes] = True
-        odd[seed[is_in.sum(axis=1) < sizes]] = True
+    of_seeds = np.unique(seed[rows] * width + codes) // width
+    odd = np.bincount(of_seeds, minlength=len(ids)) < width
+    draws, times = np.unique(rows * width + codes, return_counts=True)
+    odd[seed[draws[times > 1] // width]] = True
     if odd.any():
         wrong = [ids[row] for row in np.flatnonzero(odd).tolist()]
         raise ValueError(

@@ -15,24 +15,14 @@ from typing import Any, Final
 import datasets
 import evaluate
 
-from .counts import SeedCounts, count_groups
+from .counts import SeedCounts
 from .figures import THRESHOLDS
-from .inputs import check_columns, flat_subsamples, split_predictions
+from .inputs import check_columns, flat_subsamples
 from .options import Merging, Settings, check_opposites, label_names
 from .resampling import compare
-from .scoring import VERSION, jensen_shannon, score
+from .scoring import score
 
-__all__ = [
-    "THRESHOLDS",
-    "VERSION",
-    "SeedCounts",
-    "SeedVariantAccuracy",
-    "compare",
-    "count_groups",
-    "jensen_shannon",
-    "score",
-    "split_predictions",
-]
+__all__ = ["THRESHOLDS", "SeedCounts", "SeedVariantAccuracy", "compare"]
 
 COLUMNS: Final = ("predictions", "references", "seed_ids", "seed_predictions")
 """Columns that evaluate gathers, with an entry per variant."""

@@ -27,9 +27,9 @@ from merge_metric.seed_variant_accuracy.options import Settings
 OPPOSITE = {0: 2, 2: 0}
 
 
-def is_strict(own: int, said: int) -> bool:
+def is_strict(own: int, answer: int) -> bool:
     """Whether an answer is the opposite or, for neutral, any other label."""
-    return said not in (own, -1) and OPPOSITE.get(own, said) == said
+    return answer not in (own, -1) and OPPOSITE.get(own, answer) == answer
 
 
 def expected_share(flags: list[bool], drawn: int) -> float:
@@ -72,9 +72,9 @@ def test_rates_are_those_of_all_draws(number: int) -> None:
         for _, own, text, drawn, repeats in right:
             of_parts = []
             for part in (0, 1):
-                there = [a for a, k in zip(text, drawn, strict=True) if part in k]
-                m = min(n_repeats, len(there))
-                of_parts.append([expected_share(flags(own, a), m) for a in (repeats, there)])
+                others = [a for a, k in zip(text, drawn, strict=True) if part in k]
+                m = min(n_repeats, len(others))
+                of_parts.append([expected_share(flags(own, a), m) for a in (repeats, others)])
             of_seeds.append(np.mean(of_parts, axis=0))
         if not right:
             assert result[f"{rate}_above"] is None

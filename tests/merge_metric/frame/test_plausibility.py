@@ -12,7 +12,7 @@ NLI = ("entailment", "neutral", "contradiction")
 
 def told(
     gold: NDArray[np.int64],
-    said: NDArray[np.int64],
+    predicted: NDArray[np.int64],
     caplog: pytest.LogCaptureFixture,
     metadata: dict[str, Any] | None = None,
     *,
@@ -21,7 +21,7 @@ def told(
 ) -> list[str]:
     """Return warnings for answers to seeds, and to `n_variants` variants of the first seed."""
     is_seed = np.arange(len(gold)) < len(gold) - n_variants
-    tally = AnswerTally(labels, gold.astype(np.int8), said.astype(np.int8), is_seed)
+    tally = AnswerTally(labels, gold.astype(np.int8), predicted.astype(np.int8), is_seed)
     caplog.clear()
     tell_of_answers("m", tally, metadata or {})
     return list(caplog.messages)

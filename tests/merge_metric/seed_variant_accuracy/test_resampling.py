@@ -40,10 +40,10 @@ def outcomes(rows: Sequence[Row], figures: Callable[[list[Row]], dict[str, Any]]
     ]
 
 
-def assert_exact(found: Any, key: str, of: Outcomes) -> None:
+def assert_exact(bounds: Any, key: str, of: Outcomes) -> None:
     """Require that an interval is that of all possible resamples, up to chance."""
     values = [(float(item[key]), p) for item, p in of if item[key] is not None]
-    for bound, at in zip(found, (0.025, 0.975), strict=True):
+    for bound, at in zip(bounds, (0.025, 0.975), strict=True):
         least, most = (oracle.quantile(values, at + side) for side in (-CHANCE, CHANCE))
         assert least - 1e-9 <= bound <= most + 1e-9, (key, at, least, bound, most)
 
@@ -192,15 +192,15 @@ def test_comparison_says_both_figures_and_their_difference(two_models: Models) -
 def test_comparison_is_antisymmetric(two_models: Models) -> None:
     a, b, *_ = two_models
     settings = Settings(n_bootstrap=101, rng_seed=3)
-    there, back = compare(a, b, settings), compare(b, a, settings)
+    forth, back = compare(a, b, settings), compare(b, a, settings)
     for key in oracle.FIGURES:
-        assert there[key]["a"] == back[key]["b"]
-        assert there[key]["difference"] == -back[key]["difference"]
+        assert forth[key]["a"] == back[key]["b"]
+        assert forth[key]["difference"] == -back[key]["difference"]
         low, high = back[key]["ci"]
-        assert there[key]["ci"] == pytest.approx([-high, -low], abs=1e-12)
-        assert there[key]["p_value"] == back[key]["p_value"]
-    assert there["mcnemar"]["only_a"] == back["mcnemar"]["only_b"]
-    assert there["mcnemar"]["p_value"] == back["mcnemar"]["p_value"]
+        assert forth[key]["ci"] == pytest.approx([-high, -low], abs=1e-12)
+        assert forth[key]["p_value"] == back[key]["p_value"]
+    assert forth["mcnemar"]["only_a"] == back["mcnemar"]["only_b"]
+    assert forth["mcnemar"]["p_value"] == back["mcnemar"]["p_value"]
     alike = compare(a, a, Settings(n_bootstrap=100))
     for key in oracle.FIGURES:
         assert alike[key].items() >= {"difference": 0, "ci": [0.0, 0.0], "p_value": 1.0}.items()

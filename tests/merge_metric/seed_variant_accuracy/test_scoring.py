@@ -19,42 +19,42 @@ def scored(*lines: str, **options: Any) -> dict[str, Any]:
     return score(**columns(problems(*lines)), **{"n_bootstrap": 0, **options})
 
 
-def assert_same(found: Mapping[str, Any], expected: Mapping[str, Any], *, subsampled: bool) -> None:
+def assert_same(got: Mapping[str, Any], expected: Mapping[str, Any], *, subsampled: bool) -> None:
     """Compare all figures: thresholds and counts exactly, others up to rounding."""
     for key, wanted in expected.items():
         only_with_subsamples = key.endswith(("_std", "_per_subsample")) or key == "n_subsamples"
         if key == "curve":
             curve = [float(value) for value in wanted]
-            assert found["sv_curve"]["threshold"] == list(range(1, 101))
-            assert found["sv_curve"]["accuracy"] == pytest.approx(curve, rel=1e-12, abs=1e-15)
+            assert got["sv_curve"]["threshold"] == list(range(1, 101))
+            assert got["sv_curve"]["accuracy"] == pytest.approx(curve, rel=1e-12, abs=1e-15)
         elif key in ("by_label", "by_group"):
             continue
         elif only_with_subsamples and not subsampled:
-            assert key not in found
+            assert key not in got
         elif wanted is None:
-            assert found[key] is None, key
+            assert got[key] is None, key
         elif key.startswith("n_"):
-            assert found[key] == wanted, key
-            assert type(found[key]) is int, key
+            assert got[key] == wanted, key
+            assert type(got[key]) is int, key
         elif isinstance(wanted, Fraction) and wanted.denominator == 1:
-            assert found[key] == wanted, key
+            assert got[key] == wanted, key
         else:
-            assert found[key] == pytest.approx(float(wanted), rel=1e-12, abs=1e-12), key
+            assert got[key] == pytest.approx(float(wanted), rel=1e-12, abs=1e-12), key
 
 
-def assert_all_same(found: Mapping[str, Any], rows: Sequence[Row], **options: Any) -> None:
+def assert_all_same(got: Mapping[str, Any], rows: Sequence[Row], **options: Any) -> None:
     expected = oracle.scores(rows, **options)
-    subsampled = "n_subsamples" in found
-    assert_same(found, expected, subsampled=subsampled)
-    assert set(found["by_label"]) == set(expected["by_label"])
+    subsampled = "n_subsamples" in got
+    assert_same(got, expected, subsampled=subsampled)
+    assert set(got["by_label"]) == set(expected["by_label"])
     for label, figures in expected["by_label"].items():
-        assert_same(found["by_label"][label], figures, subsampled=subsampled)
-    if "by_group" in found:
-        assert set(found["by_group"]) == set(expected["by_group"])
+        assert_same(got["by_label"][label], figures, subsampled=subsampled)
+    if "by_group" in got:
+        assert set(got["by_group"]) == set(expected["by_group"])
         for name, values in expected["by_group"].items():
-            assert set(found["by_group"][name]) == set(values)
+            assert set(got["by_group"][name]) == set(values)
             for value, figures in values.items():
-                assert_same(found["by_group"][name][value], figures, subsampled=subsampled)
+                assert_same(got["by_group"][name][value], figures, subsampled=subsampled)
 
 
 @pytest.mark.parametrize("n", range(1, 61))
