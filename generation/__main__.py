@@ -1,17 +1,10 @@
 """The command `merge-nli`; Ctrl+C before a command begins, or after it, gives no traceback."""
 
-from __future__ import annotations
-
 import gc
 import io
 import os
 import signal
 import sys
-from threading import Timer
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from sys import UnraisableHookArgs
 
 
 def main() -> None:
@@ -42,7 +35,6 @@ def main() -> None:
         signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
     from generation import cli
 
-    sys.unraisablehook = _raise_again
     signal.signal(signal.SIGINT, usual)
     try:
         cli.main(is_stopped=bool(pressed))
@@ -69,14 +61,6 @@ class _NoPandasForArrow:
             if importer[0] != "importlib" and importer[2] != "compute":
                 return
             frame = frame.f_back
-
-
-def _raise_again(error: UnraisableHookArgs) -> None:
-    """Repeat a Ctrl+C that came during a destructor or callback, where it is lost."""
-    if issubclass(error.exc_type, KeyboardInterrupt):
-        Timer(0.01, os.kill, [os.getpid(), signal.SIGINT]).start()
-    else:
-        sys.__unraisablehook__(error)
 
 
 if __name__ == "__main__":

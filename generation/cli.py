@@ -2,8 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Final
@@ -25,23 +24,6 @@ _PANELS: Final = {
 """Panel of the help → its commands, in this order."""
 
 _COMMANDS: Final = {name: panel for panel, names in _PANELS.items() for name in names.split()}
-
-
-_HINTS: Final = {
-    "--json": "--format json",
-    "-f": "--format",
-    "-o": "> FILE for what goes to stdout, --out for files",
-    "--force": "--overwrite",
-    "--gpu": "--device cuda",
-    "--batch-size": "--batch-tokens",
-    "--seed": "--rng-seed",
-    "extra": "the value of an option, such as --dataset, or a command for several files: compare",
-    "evaluate": "predict, then score",
-}
-"""Words that people type, as in Typer's message → their meaning; Typer itself suggests spellings.
-
-A second file or folder is an "extra argument".
-"""
 
 
 class _Commands(TyperGroup):
@@ -93,52 +75,31 @@ class _Commands(TyperGroup):
         if not more.pop("standalone_mode", True):
             return super().main(args, prog_name, standalone_mode=False, **more)
         try:
-            sys.exit(super().main(args, prog_name, standalone_mode=False, **more) or 0)
-        except typer.Abort:
-            typer.echo("error: stopped", err=True)
-            sys.exit(1)
+            code = super().main(args, prog_name, standalone_mode=False, **more) or 0
         except Exception as error:
+            if is_stop(error):  # an error that the import of a library in C made of Ctrl+C
+                code = INTERRUPTED
+            elif isinstance(error, typer.Abort):
+                typer.echo("error: stopped", err=True)
+                code = 1
             # Typer bundles click or uses an installed one, depending on the release.
-            if not hasattr(error, "format_message"):
+            elif not hasattr(error, "format_message"):
                 raise
-            if type(error).__name__ != "NoArgsIsHelpError":  # the help was shown instead
-                typer.echo(f"error: {mask_urls(_describe(error))}", err=True)
-            sys.exit(getattr(error, "exit_code", 2))
-
-    def make_context(self, *args: Any, **more: Any) -> Any:
-        """Parse the options of all commands; handle Ctrl+C as during a command."""
-        with telling_of_a_stop():
-            return super().make_context(*args, **more)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Parse the arguments of a command and run it; see `make_context`."""
-        with telling_of_a_stop():
-            return super().invoke(ctx)
-
-
-@contextmanager
-def telling_of_a_stop() -> Iterator[None]:
-    """Turn Ctrl+C, also as a SystemError of a C import, into a message and an exit code."""
-    try:
-        yield
-    except (KeyboardInterrupt, Exception) as error:
-        if not is_stop(error):
-            raise
-        typer.echo(f"\n{STOPPED}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+            else:
+                if type(error).__name__ != "NoArgsIsHelpError":  # the help was shown instead
+                    typer.echo(f"error: {mask_urls(_describe(error))}", err=True)
+                code = getattr(error, "exit_code", 2)
+        if code == INTERRUPTED:
+            typer.echo(f"\n{STOPPED}", err=True)
+        sys.exit(code)
 
 
 def _describe(error: Any) -> str:
-    """Say in one line what is wrong with a command line, and what was probably meant."""
+    """Say in one line what is wrong with a command line, and where the right words are."""
     message = " ".join(error.format_message().split()).rstrip(".")
     context = getattr(error, "ctx", None)
     if context is None or message.endswith("?"):
         return message
-    known = {name for parameter in context.command.params for name in parameter.opts}
-    for word in message.replace("'", "").split():
-        hint = _HINTS.get(word)
-        if hint and (not hint.startswith("--") or hint.split()[0] in known):
-            return f"{error.message.rstrip('.')}; did you mean {hint}?"
     return f"{message}; `{context.command_path} -h` says more"
 
 
@@ -188,13 +149,13 @@ def _options_of_all(
 def main(*, is_stopped: bool = False) -> None:
     """Register the metric and run a command; Ctrl+C, also before it begins, ends it with a line."""
     try:
-        with telling_of_a_stop():
-            if is_stopped:
-                raise KeyboardInterrupt
-            # `evaluate.load` finds the metric from now on; the command `register` reports what is
-            # wrong with a cache that cannot be written to.
-            with suppress(OSError):
-                register_metric(wait=False)
-            app()
-    except typer.Exit as stop:
-        raise SystemExit(stop.exit_code) from None
+        if is_stopped:
+            raise KeyboardInterrupt
+        # `evaluate.load` finds the metric from now on; the command `register` reports what is
+        # wrong with a cache that cannot be written to.
+        with suppress(OSError):
+            register_metric(wait=False)
+    except KeyboardInterrupt:
+        typer.echo(f"\n{STOPPED}", err=True)
+        sys.exit(INTERRUPTED)
+    app()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from merge_dataset.dataset_columns import LIMITS, OF_WORDS, OPTIONAL
-from merge_dataset.files import read_text
+from merge_dataset.files import read_text, write_text
 from merge_dataset.schema import (
     DEMO_SOURCE,
     KNOWN_SOURCES,
@@ -24,7 +24,6 @@ from merge_dataset.settings import (
     RUNNING,
     check_members,
     check_settings,
-    did_you_mean,
     from_mapping,
     parse_names,
     parse_pairs,
@@ -155,6 +154,10 @@ class ProblemSettings:
         values = to_mapping(self)
         values["label_map"] = dict(sorted(self.label_map.items()))
         return tomli_w.dumps({k: v for k, v in values.items() if v not in (None, {})})
+
+    def write(self, path: Path) -> None:
+        """Write the settings to a `config.toml`."""
+        write_text(path, self.to_toml())
 
     def output_settings(self) -> dict[str, Any]:
         """Return the settings that decide a run's results, without paths and machine settings."""
@@ -477,11 +480,6 @@ def bundled_toml(name: str) -> dict[str, Any]:
 
 
 def _read_bundled(folder: str, name: str) -> dict[str, Any]:
-    names = sorted(path.stem for path in bundled_path(folder).glob("*.toml"))
-    if name not in names:
-        kind, or_file = ("recipe", " or a .toml file") if folder == "recipes" else ("ablation", "")
-        raise ValueError(
-            f"{kind}: expected one of {', '.join(names)}{or_file}, got {name!r}"
-            f"{did_you_mean(name, names)}"
-        )
+    kind = "recipe" if folder == "recipes" else "ablation"
+    check_members(kind, [name], tuple(sorted(p.stem for p in bundled_path(folder).glob("*.toml"))))
     return bundled_toml(f"{folder}/{name}.toml")

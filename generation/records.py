@@ -1,14 +1,13 @@
 """The records that travel through the pipeline, tables of a run folder and rows of the dataset."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from merge_dataset.schema import (
     NLI,
@@ -17,9 +16,6 @@ from merge_dataset.schema import (
     variant_id,
     with_format,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Span = tuple[int, int]
 """Half-open [start, end) character offsets in a sentence."""

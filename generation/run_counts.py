@@ -1,17 +1,16 @@
 """Counts over a run's problems and suggestions, for `analyse seeds` and `analyse filters`."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from generation.config import Config
@@ -21,31 +20,17 @@ from generation.problems.substitutions import Substitutions
 from generation.problems.tagging import Tagger
 from generation.records import Scores, pairs, split
 from generation.run_folder import RunFolder
-from generation.suggestions.store import (
-    read_scores,
-    stored_vocabulary,
-    unchanged_questions,
-)
+from generation.suggestions.store import read_scores, stored_vocabulary, unchanged_questions
 from generation.suggestions.vocabulary import Vocabulary
-from generation.variants.adaptation import family_of
 from generation.variants.candidates import BlockWork
 from generation.variants.equation import Lexicon, Words
 from generation.variants.grammar import has_library
+from generation.variants.perturbations import family_of
 from generation.variants.reasons import NO_REASON, Reason
 from generation.variants.validation import judge_in_context
+from merge_dataset import files
 from merge_dataset.executors import map_blocks
-from merge_dataset.files import (
-    RowGroupWriter,
-    atomic,
-    digest_of_file,
-    digests,
-    read_record,
-    write_record,
-)
 from merge_dataset.schema import WORD_CLASSES
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 log = logging.getLogger(__name__)
 
@@ -66,12 +51,12 @@ def count_run(run: str | Path) -> dict[str, Any]:
     with folder.locked():
         unchanged_questions(folder)
         config = Config.read(folder.config)
-        suggested = read_record(folder.suggested)
+        suggested = files.read_record(folder.suggested)
         if "asked" in suggested:
             raise ValueError(
-                f"{folder.path}: expected answers to all {suggested['questions']:,} questions, as "
-                f"these counts are of all suggestions; {suggested['asked']['questions']:,} were "
-                "asked; run the command that made this run again with --ask-all"
+                f"{folder.path}: expected answers to all {suggested['questions']:,} questions, got "
+                f"{suggested['asked']['questions']:,}; run the command that made this run again "
+                "with --ask-all"
             )
         work = _Counting(folder, replace(config, without_mlms=()))
         sizes = block_sizes(folder.problems)
@@ -86,8 +71,8 @@ def count_run(run: str | Path) -> dict[str, Any]:
                              workers=config.workers)  # fmt: skip
         with (
             tqdm(total=sum(sizes), desc="filters", unit="problem") as bar,
-            atomic(folder.shared_words) as path,
-            RowGroupWriter(path, _words_schema(fields)) as words,
+            files.atomic(folder.shared_words) as path,
+            files.RowGroupWriter(path, _words_schema(fields)) as words,
         ):
             for size, (table, of_block) in zip(sizes, results, strict=True):
                 words.write(table)
@@ -102,16 +87,17 @@ def count_run(run: str | Path) -> dict[str, Any]:
             for (word_class, field), counted in zip(groups, of_mlms[mlm["name"]], strict=True)
             if counted[0]
         ]  # fmt: skip
+        tables = {path.name: path for path in (folder.problems, folder.shared_words)}
         record = {
             "source": config.source,
             "tagger": work.tagger.name,
             "tag_match": config.tag_match,
             "other_forms": has_library(),
             "filters": filters,
-            "made_from": digest_of_file(folder.suggested),
-            "files": digests({path.name: path for path in (folder.problems, folder.shared_words)}),
+            "made_from": files.digest_of_file(folder.suggested),
+            "files": files.digests(tables),
         }
-        write_record(folder.counts, record)
+        files.write_record(folder.counts, record)
         return record
 
 
@@ -171,8 +157,7 @@ def count_passed(
 ) -> NDArray[np.int32]:
     """Return [MLMs, occurrences, len(PASSED)] numbers of suggestions that pass each filter alone.
 
-    All suggestions that are words are tagged, put at all occurrences of the word asked about (D2).
-    Counts are 0 where the original is not in the vocabulary (D3).
+    Words are tagged at all occurrences (D2). Counts are 0 where the original is no token (D3).
     """
     counts = np.zeros((len(answers), len(words.queries), len(PASSED)), np.int32)
     places, casings = words.place[words.word_of, words.text_of], words.casing[words.word_of]

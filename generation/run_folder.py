@@ -12,19 +12,13 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from merge_dataset import provenance
-from merge_dataset.files import (
-    changed_files,
-    read_record,
-    remove_partials,
-    working_in,
-)
+from merge_dataset.files import changed_files, read_record, remove_partials, working_in
 from merge_dataset.settings import declared_settings, parse_toml
 
 log = logging.getLogger(__name__)
 
 DealtWork = Literal["tagging", "asking", "build", "signals", "neighbours"]
 """Work that can be divided among tasks."""
-
 
 SCORED: Final = "scored"
 """Folder of the build that finds the replacements to score for `quality`. It assumes the best case:
@@ -104,11 +98,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder while the block runs: only one command at a time writes to it.
-
-        Tasks belong to the command that started them, and do not lock the folder.
-        BlockingIOError says which other command is at work.
-        """
+        """Hold the folder, so that one command at a time writes to it, or BlockingIOError."""
         with working_in(self.path):
             remove_partials(self.path, _NAMES)  # left by killed commands
             yield
@@ -120,8 +110,8 @@ class RunFolder:
             if ("generator" in settings) != paraphrases:
                 kinds = (provenance.REPLACEMENTS, provenance.PARAPHRASES)
                 raise ValueError(
-                    f"{self.path}: expected a run folder of {kinds[paraphrases]} or none, got one "
-                    f"of {kinds[not paraphrases]}; name another with --run"
+                    f"{self.path}: expected no run or one of {kinds[paraphrases]}, got one of "
+                    f"{kinds[not paraphrases]}; name another with --run"
                 )
 
     def require(self, step: Literal["suggest", "build"]) -> None:
@@ -156,20 +146,22 @@ class RunFolder:
         remedy = "Restore it from a copy, or replace the build with --overwrite"
         earlier = read_record(self.manifest, "config", "eligible", "variants", remedy=remedy)
         coming = {"config": config, "draw": provenance.DRAW, **(made_from or {})}
+        seeds, variants = max(earlier["eligible"].values(), default=0), earlier["variants"]
+        self.require_same(earlier, coming, f"{variants:,} variants of at least {seeds:,} seeds")
+
+    def require_same(
+        self, earlier: Mapping[str, Any], coming: Mapping[str, Any], what: str
+    ) -> None:
+        """Raise FileExistsError if what is to come differs from what was made earlier."""
         if differing := provenance.differences(earlier, coming):
-            seeds, variants = max(earlier["eligible"].values(), default=0), earlier["variants"]
             raise FileExistsError(
-                f"{self.path}: expected no build or the same one, found another, with "
-                f"{variants:,} variants of at least {seeds:,} seeds: {'; '.join(differing)}. "
-                "Name another run folder with --run (or a build inside it: merge-nli build "
-                "--into NAME), or replace it with --overwrite"
+                f"{self.path}: expected no build or the same one, found one of {what}: "
+                f"{'; '.join(differing)}. Name another run folder with --run (or a build inside "
+                "it: merge-nli build --into NAME), or replace it with --overwrite"
             )
 
     def named(self, name: str | None) -> RunFolder:
-        """Return the folder of a named build of this run, such as an ablation, or the run's own.
-
-        ValueError if it would be outside the run's folder, or if a run uses the name otherwise.
-        """
+        """Return the folder of a named build of this run, such as an ablation, or the run's own."""
         if not name:
             return self
         used = {*_NAMES, "tasks", *(self.tasks(work).name for work in get_args(DealtWork))}

@@ -326,10 +326,7 @@ def _make_dataset(
     overwrite: bool,
     is_paraphrase: bool = False,
 ) -> tuple[Path, Path, list[str]]:
-    """Make a run, and export it to a dataset folder; return both, and the configurations.
-
-    That the dataset can be written is checked before the work.
-    """
+    """Check that the dataset can be written, make a run, and export it; return both, and names."""
     from merge_dataset.export import export_dataset, require_target
 
     kind: Any = {"kind": PARAPHRASES} if is_paraphrase else {"draw": DRAW}

@@ -33,21 +33,9 @@ from generation.problems.sources import ProblemReader
 from generation.records import Exclusion, exclusion_table, seed_rows
 from generation.run_folder import RunFolder, explain, versions
 from generation.variants.reasons import KEPT, unlabelled
+from merge_dataset import files
 from merge_dataset.answer_store import KEY, AnswerStore, ask, key_of
 from merge_dataset.executors import Distribution, Task, run_blocks
-from merge_dataset.files import (
-    RowGroupWriter,
-    atomic,
-    digest_of,
-    digest_of_file,
-    digests,
-    draw_rank,
-    read_record,
-    read_table,
-    write_record,
-    write_table,
-    write_text,
-)
 from merge_dataset.provenance import EXPLAINED
 from merge_dataset.schema import LABELS, PARAPHRASE, arrow_schema
 from merge_metric.models.checkpoints import load
@@ -94,7 +82,6 @@ def paraphrase(
         The run folder, ready for export.
 
     Raises:
-        TypeError: `config` is no `ParaphraseConfig`.
         ValueError: the folder has a run of another kind, a model or source cannot be used,
             or no paraphrase is left.
         FileNotFoundError: the source's file does not exist.
@@ -114,7 +101,7 @@ def paraphrase(
             read = reader.read(add, run.skipped_rows)
             # An earlier run's manifest does not fit these settings until this run is done.
             run.manifest.unlink(missing_ok=True)
-        write_text(run.config, config.to_toml())
+        config.write(run.config)
 
         def deal(step: str) -> None:
             if distribution is not None:
@@ -130,9 +117,8 @@ def paraphrase(
         eligible, variants = work.write_variants(unlabelled_ids, right, kept)
         if not variants:
             raise ValueError(
-                f"{run.path}: none of {len(hypotheses):,} hypotheses has a paraphrase; take "
-                "another generator or prompt, more rounds or higher temperatures\n"
-                f"{render_funnel(funnel)}"
+                f"{run.path}: none of {len(hypotheses):,} hypotheses has a paraphrase; take another "
+                f"generator or prompt, or more rounds\n{render_funnel(funnel)}"
             )
         models = {"generator": work.generator.record, "nli_model": work.judge.record}
         made_from = {
@@ -140,11 +126,11 @@ def paraphrase(
             "source_data": read["source_data"],
             **{name: record["description"] for name, record in models.items()},
         }
-        files = (run.exclusions, run.seeds, run.variants, run.answers, run.paraphrases)
-        counted = {"unlabelled": len(unlabelled_ids), "answered_right": len(right)}
-        head = {"kind": "paraphrases", "source": config.source, "fingerprint": digest_of(made_from)}
+        tables = (run.exclusions, run.seeds, run.variants, run.answers, run.paraphrases)
         manifest = {
-            **head,
+            "kind": "paraphrases",
+            "source": config.source,
+            "fingerprint": files.digest_of(made_from),
             **made_from,
             **{
                 name: record["description"] | {"weights": record["weights"]}
@@ -153,15 +139,16 @@ def paraphrase(
             },
             "prompt": config.prompt,
             "packages": versions(*_PACKAGES),
-            "problems": read["problems"] | counted,
+            "problems": read["problems"]
+            | {"unlabelled": len(unlabelled_ids), "answered_right": len(right)},
             "hypotheses": len(hypotheses),
             "funnel": funnel,
             EXPLAINED: explain(ParaphraseConfig, config.output_settings(), FUNNEL_COLUMNS),
             "eligible": {PARAPHRASE: eligible},
             "variants": variants,
-            "files": digests({path.name: path for path in files}),
+            "files": files.digests({path.name: path for path in tables}),
         }
-        write_record(run.manifest, manifest)
+        files.write_record(run.manifest, manifest)
         return run
 
 
@@ -193,8 +180,8 @@ def open_judge(config: ParaphraseConfig, problems: Path) -> Model:
     """Open the NLI model; gold labels of some problems may show which label each class means."""
 
     def sample() -> tuple[list[Pair], NDArray[np.int64]]:
-        table = read_table(problems, ["seed_id", "premise", "hypothesis", "label"])
-        drawn = sorted(table["seed_id"].to_pylist(), key=partial(draw_rank, 0))[:ASKED_SEEDS]
+        table = files.read_table(problems, ["seed_id", "premise", "hypothesis", "label"])
+        drawn = sorted(table["seed_id"].to_pylist(), key=partial(files.draw_rank, 0))[:ASKED_SEEDS]
         table = table.filter(pc.is_in(table["seed_id"], value_set=pa.array(drawn, pa.string())))
         gold = pc.index_in(table["label"], value_set=pa.array(LABELS)).to_numpy()
         pairs = zip(table["premise"].to_pylist(), table["hypothesis"].to_pylist(), strict=True)
@@ -208,7 +195,7 @@ def do_task(folder: Path, name: str) -> None:
     (step, task), run = name.split(" "), RunFolder(folder)
     work = _Work(run, ParaphraseConfig.read(run.config))
     if step == "problems":
-        table = read_table(run.problems, ("premise", "hypothesis"))
+        table = files.read_table(run.problems, ("premise", "hypothesis"))
         pairs = zip(*(column.to_pylist() for column in table.columns), strict=True)
         work.judge(step, Task.parse(task).of(list(dict.fromkeys(pairs))))
     else:
@@ -243,7 +230,7 @@ class _KeptModel:
             description |= {evidence: known.facts.get(evidence, description.get(evidence))}
         made = {"description": description, "weights": known.facts.get("weights")}
         record = json.loads(json.dumps({"asked": self.asked, **made}))
-        write_record(self.path, record)
+        files.write_record(self.path, record)
         if before and before["description"] != record["description"]:
             raise ValueError(
                 f"{self.path}: expected the model of the run so far, got another of the same "
@@ -254,7 +241,7 @@ class _KeptModel:
     @cached_property
     def record(self) -> dict[str, Any]:
         """The model as `asked` for, its identifying `description`, and its `weights`."""
-        record = read_record(self.path) if self.path.is_file() else {}
+        record = files.read_record(self.path) if self.path.is_file() else {}
         asked = json.loads(json.dumps(self.asked))
         return record if record.get("asked") == asked else self._opened[1]
 
@@ -311,18 +298,18 @@ class _Work:
             _judged,
             _PROBABILITIES,
             # The order of labels may have been inferred from the problems.
-            asked(config.model, *names) | {"problems": digest_of_file(run.problems)},
+            asked(config.model, *names) | {"problems": files.digest_of_file(run.problems)},
         )
 
     def answers(self) -> tuple[frozenset[str], list[str]]:
         """Ask about the problems; return ids of those answered right, and their hypotheses."""
         names = ("seed_id", "premise", "hypothesis", "label")
-        table = read_table(self.run.problems, names)
+        table = files.read_table(self.run.problems, names)
         seed_ids, premises, hypotheses, gold = (table[name].to_pylist() for name in names)
         answers = self.judge("problems", list(zip(premises, hypotheses, strict=True)))
         predicted = pa.array(LABELS).take(pa.array(_matrix(answers).argmax(axis=1)))
         columns = {"seed_id": table["seed_id"]} | dict(zip(LABELS, answers.columns, strict=True))
-        write_table(self.run.answers, pa.table(columns | {"prediction": predicted}))
+        files.write_table(self.run.answers, pa.table(columns | {"prediction": predicted}))
         right = [p == g for p, g in zip(predicted.to_pylist(), gold, strict=True)]
         name = self.judge.record["description"]["name"]
         if not any(right):
@@ -355,7 +342,10 @@ class _Work:
     ) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
         """Write all candidates; return the funnel, and the kept texts of hypotheses."""
         counts, kept, rounds = Counter[tuple[int, str]](), dict[str, list[str]](), 0
-        with atomic(self.run.paraphrases) as path, RowGroupWriter(path, PARAPHRASES) as writer:
+        with (
+            files.atomic(self.run.paraphrases) as path,
+            files.RowGroupWriter(path, PARAPHRASES) as writer,
+        ):
             for start in range(0, len(hypotheses), BLOCK):
                 table, of_block = self.search(hypotheses, start)
                 writer.write(table)
@@ -381,10 +371,10 @@ class _Work:
         """Write seeds, variants, and what is left out; return the numbers of the first two."""
         left_out = list(unlabelled(unlabelled_ids, self.config.source))
         with (
-            atomic(self.run.seeds) as seeds_file,
-            atomic(self.run.variants) as variants_file,
-            RowGroupWriter(seeds_file, arrow_schema()) as seeds,
-            RowGroupWriter(variants_file, arrow_schema()) as variants,
+            files.atomic(self.run.seeds) as seeds_file,
+            files.atomic(self.run.variants) as variants_file,
+            files.RowGroupWriter(seeds_file, arrow_schema()) as seeds,
+            files.RowGroupWriter(variants_file, arrow_schema()) as variants,
         ):
             for number in range(len(block_sizes(self.run.problems))):
                 mine = []
@@ -398,7 +388,7 @@ class _Work:
                     left_out.append({"seed_id": seed.seed_id, "source": seed.source, **why})
                 seeds.write(seed_rows(mine))
                 variants.write(variants_of(mine, kept))
-        write_table(self.run.exclusions, exclusion_table(left_out))
+        files.write_table(self.run.exclusions, exclusion_table(left_out))
         return seeds.rows, variants.rows
 
 

@@ -95,10 +95,7 @@ class TextGenerator(Protocol):
         """Count the tokens of a hypothesis's prompt; a batch has prompts of similar lengths."""
 
     def candidates(self, requests: Sequence[ParaphraseRequest]) -> list[list[Candidate]]:
-        """Find the candidates for each request of a batch; equal batches have equal candidates.
-
-        Each group's best comes first, group by group, then each group's second best, and so on.
-        """
+        """Find the candidates for each request of a batch; equal batches have equal candidates."""
 
 
 def clean(text: str, hypothesis: str) -> str:
@@ -181,10 +178,9 @@ def run_rounds(
     rewrite: Callable[[int, list[ParaphraseRequest]], list[list[Candidate]]],
     judge: Callable[[int, list[Pair]], NDArray[np.float64]],
 ) -> Iterator[list[dict[str, Any]]]:
-    """Rewrite hypotheses until k paraphrases of each are kept; yield rows of each round.
+    """Rewrite hypotheses until k paraphrases of each are kept; yield `PARAPHRASES` of each round.
 
-    The rows, of `PARAPHRASES`, are the candidates and their fates. `rewrite` returns candidates for
-    a round's requests, `judge` probabilities, (n, 3), for pairs.
+    `rewrite` returns candidates for a round's requests, `judge` probabilities, (n, 3), for pairs.
     """
     kept = Counter[Any]()
     earlier: dict[str, tuple[str, ...]] = dict.fromkeys(hypotheses, ())

@@ -28,30 +28,20 @@ from generation.records import (
     with_columns,
 )
 from generation.run_folder import RunFolder, versions
-from generation.variants.adaptation import (
-    Fate,
-    adapt,
-    shuffle_letters,
-)
+from generation.variants import reasons
 from generation.variants.candidates import BlockWork
 from generation.variants.grammar import has_library
-from generation.variants.perturbations import in_full, perturbations_of
-from generation.variants.reasons import (
-    KEPT,
-    NO_REASON,
-    Funnel,
-    Reason,
-    WordKey,
-    count_rejections,
-    count_words,
-    excluded_words,
-    first_reasons,
+from generation.variants.perturbations import (
+    Fate,
+    adapt,
+    in_full,
+    perturbations_of,
+    shuffle_letters,
 )
 from generation.variants.signal_columns import (
     FILLERS,
     BlockRows,
     SignalFile,
-    fill_signals,
     with_signals_of_no_words,
 )
 from generation.variants.validation import draw, eligible, find_replacements, of_pairs
@@ -60,6 +50,9 @@ from merge_dataset.files import distinct_rows, read_table, write_table
 
 _PACKAGES: Final = ("inflect", "merge-nli", "numpy", "spacy", "wordfreq")
 """Packages on which the result of a block depends."""
+
+Rejected = dict[reasons.WordKey, tuple[reasons.Reason, int]]
+"""Word → reason and number of its replacements that were rejected."""
 
 BlockResult = tuple[Mapping[str, pa.Table], Mapping[str, Any]]
 """Tables by name, and further facts, JSON-able."""
@@ -132,20 +125,14 @@ class Builder(BlockWork):
         return None if of_build is None else distinct_rows(of_build, ["seed_id", "word_class"])
 
     def result(self, block: int) -> BlockResult:
-        """Find, filter, select and draw the replacements of the problems of one block.
-
-        Returns the rows that it adds to `replacements`, `exclusions`, `seeds` and `variants`,
-        sorted by seed, and counts: `last`, the last `seed_id`; `is_last`, whether no block follows;
-        `problems`; the `funnel`; `changes`, fates of rows that edit more than one word; `eligible`,
-        seeds by word class; and the name and version of the `tagger`.
-        """
+        """Find, filter, select and draw a block's replacements; return rows by file, and counts."""
         config, problems = self.config, self.problems(block)
         rows, funnel, unsettled = find_replacements(
             problems, self.survivors, self.lexicon, self.tagger, config
         )
         rows, of_words, rejected, changes = self._filtered(problems, rows, funnel)
-        out_of_reach = dict.fromkeys(unsettled, (Reason.OUT_OF_REACH, None))
-        excluded = list(excluded_words(problems, rows, {**rejected, **out_of_reach}))
+        out_of_reach = dict.fromkeys(unsettled, (reasons.Reason.OUT_OF_REACH, None))
+        excluded = list(reasons.excluded_words(problems, rows, {**rejected, **out_of_reach}))
         too_few: list[Exclusion] = []
         if self.kept_pairs is None:  # eligible seeds (D9); in an ablation, eligible without it
             chosen, too_few = eligible(rows, config)
@@ -183,31 +170,31 @@ class Builder(BlockWork):
         return tables, counts
 
     def _filtered(
-        self, problems: TaggedProblems, rows: pa.Table, funnel: Funnel
-    ) -> tuple[pa.Table, pa.Table, dict[WordKey, tuple[Reason, int]], Counter[Fate]]:
+        self, problems: TaggedProblems, rows: pa.Table, funnel: reasons.Funnel
+    ) -> tuple[pa.Table, pa.Table, Rejected, Counter[Fate]]:
         """Add further edits, then drop rows for reasons of further edits and limits on signals.
 
-        Returns the rows left; the same rows in full, before letters are shuffled; words with
-        rejected replacements, with reason and number; fates of rows that edit more than a word.
+        Returns the rows left; these in full, before letters are shuffled; words with rejected
+        replacements; and fates of rows that edit more than a word.
         """
         rows, rejected, changes = adapt(problems, rows, self.tagger, self.config)
         whole = self._in_full(problems, rows, first=True)
         # Computed once: drawn and written rows take these signals from here.
         rows = with_columns(rows, {n: whole[n] for n in whole.schema.names if n in FILLERS})
         everything = np.ones(len(whole), np.bool_)
-        numbers = first_reasons(everything, ("signals",), whole, self.config)
-        count_rejections(rows, numbers, problems, self.config.problem_format, funnel)
-        is_kept = pa.array(numbers == NO_REASON)
+        numbers = reasons.first_reasons(everything, ("signals",), whole, self.config)
+        reasons.count_rejections(rows, numbers, problems, self.config.problem_format, funnel)
+        is_kept = pa.array(numbers == reasons.NO_REASON)
         rejected |= {
-            key: (Reason.REJECTED_BY_SIGNALS, count)
-            for key, count in count_words(rows.filter(pc.invert(is_kept))).items()
+            key: (reasons.Reason.REJECTED_BY_SIGNALS, count)
+            for key, count in reasons.count_words(rows.filter(pc.invert(is_kept))).items()
         }
         rows, of_words = rows.filter(is_kept), whole.filter(is_kept)
         if self.config.scramble:
             rows, ambiguous = shuffle_letters(rows, problems, self.config.rng_seed)
             for word_class, count in ambiguous.items():
-                changes[word_class, KEPT] -= count
-                changes[word_class, Reason.AMBIGUOUS] += count
+                changes[word_class, reasons.KEPT] -= count
+                changes[word_class, reasons.Reason.AMBIGUOUS] += count
         return rows, of_words, rejected, +changes
 
     def _in_full(
@@ -219,5 +206,7 @@ class Builder(BlockWork):
             required = first and config.min_pll_change is not None
             whole = with_columns(whole, changes.of(whole, required=required))
         if first:
-            return fill_signals(BlockRows(whole, rows, problems, config, self.signals))
+            filled = BlockRows(whole, rows, problems, config, self.signals)
+            new = {name: filled.column(name) for name in whole.column_names if name in FILLERS}
+            return with_columns(whole, {n: x.cast(whole[n].type) for n, x in new.items()})
         return with_signals_of_no_words(whole) if config.scramble else whole

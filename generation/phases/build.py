@@ -19,16 +19,8 @@ from generation.records import EXCLUSIONS, exclusion_table, replacement_schema
 from generation.run_folder import SCORED, RunFolder, explain, versions
 from generation.signals.pll_changes import NEIGHBOURS, Kind, write_changes
 from generation.suggestions.store import OF_SETTINGS, mlm_names, unchanged_questions
-from generation.variants.adaptation import Fate
-from generation.variants.reasons import (
-    FUNNEL_COLUMNS,
-    KEPT,
-    Funnel,
-    Reason,
-    funnel_rows,
-    most_frequent_reasons,
-    unlabelled,
-)
+from generation.variants import reasons
+from generation.variants.perturbations import Fate
 from generation.variants.signal_columns import (
     CAUSAL,
     SignalFile,
@@ -38,18 +30,8 @@ from generation.variants.signal_columns import (
     require_dictionary,
     shipped,
 )
-from merge_dataset import provenance
+from merge_dataset import files, provenance
 from merge_dataset.executors import Distribution
-from merge_dataset.files import (
-    RowGroupWriter,
-    atomic,
-    digest_of,
-    digest_of_file,
-    digests,
-    read_record,
-    write_record,
-    write_text,
-)
 from merge_dataset.schema import arrow_schema
 from merge_dataset.settings import RUNNING, check_members, declared_settings
 
@@ -75,7 +57,6 @@ def generate(
         The run folder, ready for export.
 
     Raises:
-        TypeError: `config` is no `Config`.
         ValueError, FileNotFoundError, FileExistsError, BlockingIOError: as in the two phases.
     """
     run = RunFolder(Path(config.run))
@@ -124,7 +105,6 @@ def build(
         ExecutorError: tasks failed.
         FileExistsError: the folder has a build of other settings, problems or models.
         FileNotFoundError: `run` holds no suggestions.
-        TypeError: `run` is not a path or `RunFolder`.
         ValueError: suggestions are missing or were changed since, settings are wrong, or no
             variant is left.
     """
@@ -136,7 +116,7 @@ def build(
         config = build_settings(base, ablation, settings)
         require_dictionary(config)
         keys = ("mlms", "problems", "questions", "source_data")
-        suggested = read_record(base.suggested, *keys, remedy="Run merge-nli suggest again")
+        suggested = files.read_record(base.suggested, *keys, remedy="Run merge-nli suggest again")
         names = tuple(mlm["name"] for mlm in suggested["mlms"])
         check_members("without_mlms", config.without_mlms, names)
         mlms = [mlm for mlm in suggested["mlms"] if mlm["name"] not in config.without_mlms]
@@ -161,7 +141,7 @@ def build(
             counts = _write_results(results, builder, out, suggested)
         shutil.rmtree(out.tasks("build"), ignore_errors=True)
         if out.path != base.path:
-            write_text(out.config, config.to_toml())
+            config.write(out.config)
         determined_by = {
             "config": config.output_settings(),
             **made_from,
@@ -169,12 +149,12 @@ def build(
             "tagger": counts.pop("tagger"),
         }
         told_by = [{k: v for k, v in mlm.items() if k != "weights"} for mlm in mlms]
-        problems, files = suggested["problems"], (getattr(out, name) for name in _TABLES)
+        problems, tables = suggested["problems"], (getattr(out, name) for name in _TABLES)
         record = {
             "source": config.source,
             "recipe": config.recipe,
             "ablation": config.ablation,
-            "fingerprint": digest_of({**determined_by, "mlms": told_by}),
+            "fingerprint": files.digest_of({**determined_by, "mlms": told_by}),
             **determined_by,
             "packages": versions(*_PACKAGES),
             "problems": {**problems, "unlabelled": len(problems["unlabelled"])},
@@ -182,9 +162,9 @@ def build(
             **({"asked": suggested["asked"]} if "asked" in suggested else {}),
             **counts,
             "draw": provenance.DRAW,
-            "files": digests({path.name: path for path in files}),
+            "files": files.digests({path.name: path for path in tables}),
         }
-        write_record(out.manifest, record)
+        files.write_record(out.manifest, record)
     return out
 
 
@@ -210,9 +190,9 @@ def _model_signals(
         if (record := next(filter(Path.is_file, records), None)) is None:
             continue
         file = record.with_suffix(".parquet")
-        made_by = read_record(record)
+        made_by = files.read_record(record)
         made_of = made_by["sha256"], made_by.pop("problems")
-        if made_of != (digest_of_file(file), digest_of_file(base.problems)):
+        if made_of != (files.digest_of_file(file), files.digest_of_file(base.problems)):
             raise ValueError(
                 f"{file}: expected it as {record.name} has it, of the run's problems, got other "
                 "contents; run merge-nli signals again, or remove both files"
@@ -249,7 +229,7 @@ def _model_signals(
     if "quality" in config.optional_columns:
         by = "grammar and ranks alone; models tell more: merge-nli signals --neighbours, or --lm "
         by += "MODEL, then build again"
-        if likelihoods and likelihoods.is_causal and config.scores != NEIGHBOURS:
+        if likelihoods and CAUSAL in likelihoods.made_by and config.scores != NEIGHBOURS:
             fitted_by, causal = shipped()["fitted"]["likelihood_by"], likelihoods.made_by[CAUSAL]
             by = f"grammar, ranks and changes of log-likelihood by {causal['name']}; fitted with "
             by += f"those by {fitted_by}"
@@ -282,7 +262,7 @@ def _write_results(
 ) -> dict[str, Any]:
     """Write the tables of all blocks; return what the manifest says of them, and the tagger."""
     base, config = builder.run, builder.config
-    funnel, changes, eligible = Funnel(), Counter[Fate](), Counter[str]()
+    funnel, changes, eligible = reasons.Funnel(), Counter[Fate](), Counter[str]()
     tagger, most = "", 0
     unlabelled_ids = deque(sorted(suggested["problems"]["unlabelled"]))
     of_rows, of_all = (make(config.problem_format) for make in (arrow_schema, replacement_schema))
@@ -292,21 +272,21 @@ def _write_results(
         bar = stack.enter_context(tqdm(total=total, desc="building", unit="problem"))
         writers = {}
         for name, schema in schemas.items():
-            path = stack.enter_context(atomic(getattr(out, name)))
-            writers[name] = stack.enter_context(RowGroupWriter(path, schema))
+            path = stack.enter_context(files.atomic(getattr(out, name)))
+            writers[name] = stack.enter_context(files.RowGroupWriter(path, schema))
         for tables, counts in results:
             before = []
             while unlabelled_ids and (counts["is_last"] or unlabelled_ids[0] < counts["last"]):
                 before.append(unlabelled_ids.popleft())
-            left_out = [exclusion_table(unlabelled(before, config.source)), tables["exclusions"]]
-            all_left_out = pa.concat_tables(left_out).sort_by("seed_id")
+            without_label = exclusion_table(reasons.unlabelled(before, config.source))
+            left_out = pa.concat_tables([without_label, tables["exclusions"]]).sort_by("seed_id")
             for name, writer in writers.items():
-                writer.write(all_left_out if name == "exclusions" else tables[name])
+                writer.write(left_out if name == "exclusions" else tables[name])
             funnel.update({tuple(key): n for *key, n in counts["funnel"]})
             changes.update({(of, fate): n for of, fate, n in counts["changes"]})
             eligible.update(counts["eligible"])
             tagger = counts["tagger"]
-            few = pc.equal(tables["exclusions"]["reason"], Reason.TOO_FEW.value)
+            few = pc.equal(tables["exclusions"]["reason"], reasons.Reason.TOO_FEW.value)
             most = max(most, pc.max(tables["exclusions"].filter(few)["replacements"]).as_py() or 0)
             bar.update(counts["problems"])
         if not writers["variants"].rows and out.path.name != SCORED:
@@ -314,9 +294,9 @@ def _write_results(
                 f"{base.path}: no seed has {config.min_replacements} replacements per "
                 f"{config.min_replacements_scope}, the most is {most}; add masked LMs or "
                 "problems, or lower `min_replacements`; most suggestions were dropped as: "
-                f"{most_frequent_reasons(funnel)}"
+                f"{reasons.most_frequent_reasons(funnel)}"
             )
-        if not base.suggested.is_file() or read_record(base.suggested) != suggested:
+        if not base.suggested.is_file() or files.read_record(base.suggested) != suggested:
             raise ValueError(
                 f"{base.path}: expected the suggestions to stay during the build, but another "
                 "command replaced them; wait until it has ended, and build again"
@@ -325,12 +305,12 @@ def _write_results(
         out.manifest.unlink(missing_ok=True)
     of_changes: dict[str, dict[str, Any]] = {}
     for (word_class, fate), count in sorted(changes.items()):
-        of_changes.setdefault(word_class, {"word_class": word_class, KEPT: 0})[fate] = count
+        of_changes.setdefault(word_class, {"word_class": word_class, reasons.KEPT: 0})[fate] = count
     settings = config.output_settings()
     return {
         "tagger": tagger,
-        "funnel": funnel_rows(funnel),
-        provenance.EXPLAINED: explain(Config, settings, FUNNEL_COLUMNS),
+        "funnel": reasons.funnel_rows(funnel),
+        provenance.EXPLAINED: explain(Config, settings, reasons.FUNNEL_COLUMNS),
         **({"changes": list(of_changes.values())} if config.changes_more else {}),
         "eligible": {word_class: eligible[word_class] for word_class in config.word_classes},
         "variants": writers["variants"].rows,

@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from generation.config import Config
@@ -34,20 +35,9 @@ from generation.variants.candidates import BlockWork
 from generation.variants.equation import Table, Words
 from generation.variants.reasons import NO_REASON, first_reasons
 from generation.variants.validation import judge_in_context
+from merge_dataset import files
 from merge_dataset.executors import Distribution, Task, run_blocks
-from merge_dataset.files import (
-    digest_of,
-    digest_of_file,
-    digests,
-    read_record,
-    write_record,
-    write_text,
-)
-from merge_dataset.provenance import differences
 from merge_metric.models.readiness import inspect_models, machine_for, require_all
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +80,6 @@ def suggest(
         ExecutorError: tasks failed (answers are kept), or there is no such executor.
         FileExistsError: the folder has a build of other problems or models.
         FileNotFoundError: the source's file does not exist.
-        TypeError: `config` is no `Config`.
         ValueError: the settings name no MLM or two of the same name, or a model, a
             source or the tagger cannot be loaded.
     """
@@ -105,17 +94,12 @@ def suggest(
         earlier = None
         if not overwrite and all(p.is_file() for p in (run.manifest, run.suggested, run.config)):
             settings = Config.read(run.config).output_settings()
-            earlier = {**read_record(run.suggested), "config": settings}
+            earlier = {**files.read_record(run.suggested), "config": settings}
 
         def require_same(**more: Any) -> None:
-            coming = {"config": config.output_settings(), **more}
-            if earlier and (differing := differences(earlier, coming)):
-                raise FileExistsError(
-                    f"{run.path}: expected no build or one of the same problems and models, found "
-                    f"one of {earlier['problems']['kept']:,} problems: {'; '.join(differing)}. "
-                    "Name another run folder with --run, or replace it with --overwrite; the "
-                    "masked LMs' answers stay"
-                )
+            if earlier:
+                coming = {"config": config.output_settings(), **more}
+                run.require_same(earlier, coming, f"{earlier['problems']['kept']:,} problems")
 
         require_same(mlms=[{"name": name} for name in names])
         # All faults of masked LMs are reported before the long work.
@@ -130,7 +114,7 @@ def suggest(
                 run.manifest.unlink(missing_ok=True)
                 run.suggested.unlink(missing_ok=True)
             shutil.rmtree(run.stores, ignore_errors=True)
-        write_text(run.config, config.to_toml())
+        config.write(run.config)
         reach = Reach(run, replace(config, without_mlms=()))
         questions = find_questions(reach, distribution)
         if not len(questions):
@@ -145,23 +129,24 @@ def suggest(
         asked = int(questions.asked.sum())
         counts = {"questions": asked, "of": len(questions), "for": decisive_settings(config)}
         paths = (run.config, run.problems, questions.header, questions.selection)
+        named = {p.relative_to(run.path).as_posix(): p for p in paths if p.is_file()}
         record = {
             "source": config.source,
             **read,
             "questions": len(questions),
             **({"asked": counts} if asked < len(questions) else {}),
             "mlms": summaries,
-            "files": digests({p.relative_to(run.path).as_posix(): p for p in paths if p.is_file()}),
+            "files": files.digests(named),
         }
-        write_record(run.suggested, record)
+        files.write_record(run.suggested, record)
     return run
 
 
 def find_questions(reach: Reach, distribution: Distribution | None) -> Questions:
     """Write the questions about the run's problems; keep an earlier run's questions if they fit."""
     run, config = reach.run, reach.config
-    made_from = digest_of(
-        [digest_of_file(run.problems), config.word_classes, config.masking, reach.tagger.name,
+    made_from = files.digest_of(
+        [files.digest_of_file(run.problems), config.word_classes, config.masking, reach.tagger.name,
          *(config.sharing or ())]
     )  # fmt: skip
     sizes, folder = block_sizes(run.problems), run.tasks("tagging")
@@ -183,10 +168,7 @@ def find_questions(reach: Reach, distribution: Distribution | None) -> Questions
 def ask_what_matters(
     reach: Reach, names: Sequence[str], distribution: Distribution | None, *, keep: bool
 ) -> None:
-    """Ask all masked LMs about one text of each word, then about other texts that can matter.
-
-    With `keep` the masked LMs of this process stay in memory until then.
-    """
+    """Ask about one text of each word, then about others that matter; `keep` masked LMs open."""
     run, config, questions = reach.run, reach.config, reach.questions
     opened: dict[str, Any] = {}
 

@@ -80,8 +80,7 @@ def open_dataset(name: str, *, config: str | None, split: str, revision: str | N
         if table.info.builder_name in _TEXT:
             raise ValueError(
                 f"`dataset`: {name}: expected its files of text as they are, got a table that "
-                f"`datasets` made of them, in which ids, texts and rows can differ (from an "
-                f"archive, or of another program in the cache); name the file itself with `data`"
+                "`datasets` made of them, which may differ; name the file itself with `data`"
             )
         rows = _rows(table, f"{name} [{split}] row ")
         if commit is None:  # the commit from which the cached table was made
@@ -89,8 +88,8 @@ def open_dataset(name: str, *, config: str | None, split: str, revision: str | N
             cached = next((name for name in folders if _COMMIT.fullmatch(name)), None)
     if commit is None and revision is not None and cached is not None and revision != cached:
         raise ValueError(
-            f"`revision`: {revision!r} of {name} cannot be looked up without a connection, and "
-            f"what is in the cache is {cached}; expected a connection, or `revision` {cached}"
+            f"`revision`: {revision!r} of {name} cannot be looked up without a connection; "
+            f"expected a connection, or `revision` {cached}, which is in the cache"
         )
     at = f"@{cached or revision}" if cached or revision else ""
     place = "/".join(filter(None, (config, split)))
@@ -123,11 +122,7 @@ def open_folder(folder: Path, *, config: str | None, split: str | None) -> Opene
 def _fetch_text(
     name: str, config: str | None, split: str, revision: str | None
 ) -> tuple[str, Iterator[Row]] | None:
-    """Read a split of the Hub from files of text; None if it has others, or none in the cache.
-
-    Returns:
-        The commit and the rows. Without a connection, both come from the cache.
-    """
+    """Return commit and rows of a split in files of text; None if it has others, or none cached."""
     import datasets
     from huggingface_hub import get_cached_repo_tree, snapshot_download
     from huggingface_hub.errors import CachedRepoTreeNotFoundError, LocalEntryNotFoundError
@@ -168,8 +163,7 @@ def _files_of(builder: datasets.DatasetBuilder, split: str) -> tuple[list[Path],
         value = getattr(builder.config, option.name)
         if option.name not in _HEEDED and value != getattr(usual, option.name):
             raise ValueError(
-                f"expected in `configs` of its README.md only `data_files` and `sep`, got "
-                f"`{option.name}`: {value!r}, which is not followed here"
+                f"got `{option.name}`: {value!r}, which is not followed here, in its README.md"
             )
     features = builder.info.features
     return list(map(Path, _of_split(by_split, split))), features.to_dict() if features else {}
@@ -200,8 +194,8 @@ def _explained(name: str, split: str) -> Iterator[None]:
         text = f"could not load split {split!r} of {name!r} ({reason}){hint}"
         if "scripts are no longer supported" in reason:
             text = (
-                f"`dataset`: {name} is a script, and scripts of others are not run; name a file of "
-                f"data with `data`, or take the Hub's copy in Parquet, if it has one: `revision` "
-                f"{CONVERTED}, with `dataset_config` where there are several"
+                f"`dataset`: {name} is a script, and scripts of others are not run; name a file "
+                f"with `data`, or take the Hub's copy, if it has one: `revision` {CONVERTED}, with "
+                "`dataset_config` where there are several"
             )
         raise ValueError(text) from error

@@ -11,15 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from generation.records import Seed
+from merge_dataset import files
 from merge_dataset.engine import sorted_rows
-from merge_dataset.files import (
-    PARQUET_OPTIONS,
-    atomic,
-    naming,
-    open_parquet,
-    partial_path,
-    state_of,
-)
 from merge_dataset.schema import NLI, ProblemFormat, format_of, with_format
 
 BLOCK: Final = 1024
@@ -64,13 +57,13 @@ def sorted_problems(
     path: Path, problem_format: ProblemFormat = NLI
 ) -> Iterator[Callable[[Seed], None]]:
     """Collect problems in any order, and write them sorted by `seed_id`, whole or not at all."""
-    spill = partial_path(path)
+    spill = files.partial_path(path)
     try:
-        with naming(path):
+        with files.naming(path):
             spill.mkdir(parents=True)
             with _blocks_in(spill / "unsorted", problem_format) as add:
                 yield add
-        with atomic(path) as file, _blocks_in(file, problem_format) as add:
+        with files.atomic(path) as file, _blocks_in(file, problem_format) as add:
             for table in sorted_rows(spill / "unsorted", "seed_id", problem_schema(problem_format)):
                 for seed in seeds_in(table):
                     add(seed)
@@ -83,7 +76,7 @@ def _blocks_in(file: Path, problem_format: ProblemFormat) -> Iterator[Callable[[
     """Collect problems, and write them in blocks that fit into memory."""
     block: list[Seed] = []
     letters, schema = 0, problem_schema(problem_format)
-    with pq.ParquetWriter(file, schema, **PARQUET_OPTIONS) as writer:
+    with pq.ParquetWriter(file, schema, **files.PARQUET_OPTIONS) as writer:
 
         def add(seed: Seed) -> None:
             nonlocal letters
@@ -102,15 +95,16 @@ def _blocks_in(file: Path, problem_format: ProblemFormat) -> Iterator[Callable[[
 
 def block_sizes(path: Path) -> list[int]:
     """List the number of problems in each block."""
-    metadata = _metadata(path, *state_of(path))
+    metadata = _metadata(path, *files.state_of(path))
     return [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
 
 
 def read_block(path: Path, number: int) -> list[Seed]:
     """Read the problems of a block."""
-    return seeds_in(open_parquet(path, _metadata(path, *state_of(path))).read_row_group(number))
+    metadata = _metadata(path, *files.state_of(path))
+    return seeds_in(files.open_parquet(path, metadata).read_row_group(number))
 
 
 @lru_cache(maxsize=1)
 def _metadata(path: Path, *state: int) -> pq.FileMetaData:
-    return open_parquet(path).metadata
+    return files.open_parquet(path).metadata

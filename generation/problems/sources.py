@@ -38,9 +38,7 @@ _SHOWN: Final = 60
 """Maximum of characters of a value in a message."""
 _SKIPPING: Final = "`skip_bad_rows` leaves out rows that cannot be used"
 _OTHER_LABELS: Final = f"`label_map` says what other labels mean; {_SKIPPING}"
-_TWO_CLASSES: Final = (
-    "data of two classes keep them with `labels`, such as entailment,not_entailment"
-)
+_TWO_CLASSES: Final = "data of two classes keep them with `labels` entailment,not_entailment"
 _FEWEST: Final = 10
 """Fewest problems of which two labels alone are put down to data of two classes."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -79,9 +77,8 @@ class ProblemReader:
                 break
         if not first:
             bad = [{"row": row.where, "problem": row.problem} for row in before]
-            remedies = [row.remedy or _SKIPPING for row in before]
             nothing = f"{self.description}: expected problems, found no rows"
-            raise ValueError(_report(bad, dict.fromkeys(remedies)) if bad else nothing)
+            raise ValueError(_report(bad, [row.remedy for row in before]) if bad else nothing)
         self._rows = chain(before, opened.rows)
         self._has_votes = any(name in first for name in ("annotator_labels", "label1"))
         is_nli = config.fields == NLI.fields
@@ -94,10 +91,10 @@ class ProblemReader:
             candidates = (named,) if named else (part,) if by_field else COLUMN_NAMES[part]
             self._columns[part] = next((name for name in candidates if name in first), "")
             if not self._columns[part] and (named or part != "id"):
-                setting = "field_columns" if by_field else f"{part}_column"
                 raise ValueError(
                     f"{opened.description}: expected for the {part} a column "
-                    f"{' or '.join(candidates)}, found {_listed(first)}; name it with `{setting}`"
+                    f"{' or '.join(candidates)}, found {_listed(first)}; name it with "
+                    f"`{'field_columns' if by_field else f'{part}_column'}`"
                 )
         self.format = config.problem_format
         names = self.format.labels
@@ -122,27 +119,26 @@ class ProblemReader:
         Returns the parts of a run's record: `source_data`, with the origin and a digest of the
         problems, and `problems`, with counts of rows and the ids of the `unlabelled` ones.
         """
-        config, bad, unlabelled = self._config, self.skipped, list[str]()
-        remedies: dict[str, None] = {}
+        config, bad, unlabelled, remedies = self._config, self.skipped, list[str](), list[str]()
         of_labels, digest = Counter[str](), hashlib.sha256()
         unique = UniqueIds()
         for number, row in enumerate(self._rows):
             if of_labels.total() == config.limit:
                 break
             label, texts, votes = "", tuple[str, ...](), tuple[str, ...]()
-            problem, remedy = row.problem, row.remedy or _SKIPPING
+            problem, remedy = row.problem, row.remedy
             try:
                 label, texts, votes = ("", (), ()) if problem else self._parts(row)
             except ValueError as error:
                 problem, *advice = error.args
-                remedy = row.remedy or next(iter(advice), _SKIPPING)
+                remedy = row.remedy or "".join(advice)
             row_id = self._id_of(row, texts, label)
             name = str(number if row_id in (None, "") else row_id)
             name = unique(_SURROGATE.sub("\ufffd", name), row.where)
             seed_id = f"{config.source}:{name}"
             if problem:
                 bad.append({"seed_id": seed_id, "row": row.where, "problem": problem})
-                remedies[remedy] = None
+                remedies.append(remedy)
             elif not label:
                 unlabelled.append(seed_id)
             else:
@@ -157,8 +153,7 @@ class ProblemReader:
             own, other, where = clash
             raise ValueError(
                 f"{where}: expected an id that no variant of another problem can have, got "
-                f"{own!r} beside {other!r}; name problems otherwise, or by another column: "
-                "`id_column`"
+                f"{own!r} beside {other!r}; name another column with `id_column`"
             )
         if not (count := of_labels.total()):
             raise ValueError(
@@ -174,12 +169,10 @@ class ProblemReader:
         elif skipped_rows:
             skipped_rows.unlink(missing_ok=True)
         commit = {} if self._commit is None else {"commit": self._commit}
-        left_out = {"unlabelled": unlabelled, **({"skipped": len(bad)} if bad else {})}
         origin = {"description": self.description, **commit, "sha256": digest.hexdigest()}
-        return {
-            "source_data": origin,
-            "problems": {"read": count + len(unlabelled) + len(bad), **left_out, "kept": count},
-        }
+        counts = {"read": count + len(unlabelled) + len(bad), "unlabelled": unlabelled}
+        skipped = {"skipped": len(bad)} if bad else {}
+        return {"source_data": origin, "problems": {**counts, **skipped, "kept": count}}
 
     def _id_of(self, row: Row, texts: Sequence[str], label: str) -> Any:
         """Return the id that a row has, or SNLI's pairID; the last of equal ones is for all."""
@@ -233,9 +226,9 @@ class ProblemReader:
         if is_nli and count >= _FEWEST and len(of_labels) == 2 and LABELS[0] in of_labels:
             (missing,) = {*LABELS} - {*of_labels}
             yield (
-                f"of {count:,} problems none is labelled {missing}; {_TWO_CLASSES} (of numbers "
-                "with `label_map` 0=entailment,1=not_entailment), and merge the answers of NLI "
-                "models: merge-nli predict --merge-labels contradiction,neutral=not_entailment"
+                f"of {count:,} problems none is labelled {missing}; {_TWO_CLASSES} (numbers with "
+                "`label_map`), and merge the answers of NLI models: merge-nli predict "
+                "--merge-labels contradiction,neutral=not_entailment"
             )
         if self.skipped:
             listed = "\n  ".join(_reported(self.skipped))
@@ -277,8 +270,7 @@ def _open(config: ProblemSettings) -> Opened:
         known = [*(name for name, source in SOURCES.items() if source.hub), DEMO_SOURCE]
         raise ValueError(
             f"`source`: expected problems for {config.source!r}, got none; name them with `data` "
-            f"(a file or folder) or `dataset` (on the Hub), or take a source that needs no more: "
-            f"{', '.join(known)}"
+            f"or `dataset` (on the Hub), or take a source that needs no more: {', '.join(known)}"
         )
     return open_dataset(
         hub.dataset,
@@ -313,7 +305,7 @@ def _listed(names: Iterable[Any]) -> str:
 
 
 def _report(bad: Sequence[Mapping[str, str]], remedies: Iterable[str]) -> str:
-    lines = [*_reported(bad), *([r for r in remedies if r != _SKIPPING] or [_SKIPPING])]
+    lines = [*_reported(bad), *(dict.fromkeys(filter(None, remedies)) or [_SKIPPING])]
     if len(bad) == 1:
         return "; ".join(lines)
     return "\n  ".join([f"{len(bad):,} rows cannot be used:", *lines])

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from generation.records import Sentence, Span, pairs, ranges, split, starts_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Word = tuple[str, str | None]
 """A token's text, and its norm as in `Token.norm`."""

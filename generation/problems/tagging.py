@@ -16,6 +16,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from generation.problems.substitutions import (
     Filled,
@@ -28,7 +29,6 @@ from generation.problems.substitutions import (
 from generation.records import Sentence, Token
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from spacy.language import Language
     from spacy.tokens import Doc
     from spacy.tokens import Token as SpacyToken

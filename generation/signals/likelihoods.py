@@ -22,7 +22,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from itertools import chain, groupby, islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -30,7 +29,6 @@ import pyarrow as pa
 
 from generation.records import Span
 from generation.suggestions.masked_lm import Input
-from merge_dataset.answer_store import AnswerStore
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.prompts import common_prefix
 
@@ -51,8 +49,9 @@ _WORD: Final = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 _TOKENS_AT_ONCE: Final = 2**13
 """Masked tokens held at a time, each with its sentence: enough to fill batches of equal length."""
-_WINDOWS_REMEMBERED: Final = 2**18
-"""Scores of windows kept for later texts, most of which differ in one word only."""
+
+_REMEMBERED: Final = 2**18
+"""Scores kept for later texts: most windows of long texts differ in one word only."""
 
 FOLLOWING: Final = 3
 """Number of tokens after a replacement of which a causal LM's log-likelihood is the sum."""
@@ -66,14 +65,9 @@ _MOST_TOKENS: Final = 1024
 _Ids = tuple[int, ...]
 _Row = TypeVar("_Row")
 
-_SCORES: Final = pa.schema([("pll", pa.float64()), ("windowed", pa.bool_())])
+SCORES: Final = pa.schema([("pll", pa.float64()), ("windowed", pa.bool_())])
 """Log-likelihoods of sentences, or pseudo-log-likelihoods, in nats; and whether tokens were scored
 within windows, as the sentence is too long for the model."""
-
-
-def likelihood_store(root: Path, identity: Mapping[str, str]) -> AnswerStore:
-    """Open one model's likelihoods among others'."""
-    return AnswerStore(root, {"scheme": SCHEME, **identity}, _SCORES, redo="merge-nli signals")
 
 
 def pseudo_log_likelihoods(mlm: MaskedLM, sentences: Sequence[str]) -> pa.Table:
@@ -88,24 +82,19 @@ def pseudo_log_likelihoods(mlm: MaskedLM, sentences: Sequence[str]) -> pa.Table:
     )
     known: dict[bytes, float] = {}
     while some := list(islice(tokens, _TOKENS_AT_ONCE)):
-        rows = [row for row, *_ in some]
-        keys = [
-            blake2b(np.array([at, token, *ids], np.int32).tobytes(), digest_size=16).digest()
-            if windowed[row]
-            else b""
-            for row, (_, ids, at, token) in zip(rows, some, strict=True)
-        ]
-        log_probs = np.array([known.get(key, np.nan) for key in keys])
-        new = np.flatnonzero(np.isnan(log_probs)).tolist()
-        inputs = [Input(n, *some[place][1:], bool(windowed[rows[place]]))
-                  for n, place in enumerate(new)]  # fmt: skip
-        log_probs[new] = mlm.log_probs(inputs)
-        if len(known) > _WINDOWS_REMEMBERED:
+        if len(known) > _REMEMBERED:
             known.clear()
-        known.update((keys[place], log_probs[place]) for place in new if keys[place])
+        numbers = (np.array([at, token, *ids], np.int32) for _, ids, at, token in some)
+        keys = [blake2b(array.tobytes(), digest_size=16).digest() for array in numbers]
+        new = {key: masked for key, masked in zip(keys, some, strict=True) if key not in known}
+        inputs = [
+            Input(n, ids, position, token, bool(windowed[row]))
+            for n, (row, ids, position, token) in enumerate(new.values())
+        ]
+        known.update(zip(new, mlm.log_probs(inputs).tolist(), strict=True))
         # Adds in the order of the tokens, so that the sum is the same to the bit.
-        np.add.at(pll, rows, log_probs)
-    return pa.table([pll, windowed], schema=_SCORES)
+        np.add.at(pll, [row for row, *_ in some], [known[key] for key in keys])
+    return pa.table([pll, windowed], schema=SCORES)
 
 
 def _masked(
@@ -198,7 +187,7 @@ class CausalLM:
         for of_batch in on_single_threads(partial(self._run, ends_of), batches, self.device):
             scores |= of_batch
         pll = [scores[after] - scores[before] for before, after in asked]
-        return pa.table([np.array(pll, np.float64), pa.array(windowed, pa.bool_())], schema=_SCORES)
+        return pa.table([np.array(pll, np.float64), pa.array(windowed, pa.bool_())], schema=SCORES)
 
     def _run(
         self, ends_of: Mapping[_Ids, Iterable[_Ids]], beginnings: Sequence[_Ids]
@@ -253,9 +242,8 @@ def _parts(rows: Sequence[_Row], size: int) -> Iterator[Sequence[_Row]]:
 def neighbour_changes(mlm: MaskedLM, items: Sequence[str]) -> pa.Table:
     """Return as `pll` the most negative change of a neighbour's log-probability, in nats.
 
-    Items are as `item_of` writes them; NaN where the text has no other word. The
-    log-probabilities of a word's tokens are summed, as in PLL-word-l2r. Each distinct masked text
-    is scored once.
+    Items are as `item_of` writes them; NaN where the text has no other word. The log-probabilities
+    of a word's tokens are summed, as in PLL-word-l2r.
     """
     parsed = [json.loads(item) for item in items]
     texts = list(dict.fromkeys(side[0] for item in parsed for side in item))
@@ -296,7 +284,7 @@ def neighbour_changes(mlm: MaskedLM, items: Sequence[str]) -> pa.Table:
         changes = [log_probs[after].sum() - log_probs[before].sum() for before, after in of_item]
         pll.append(min(changes, default=np.nan))
         windowed.append(any(inputs[n].windowed for n in chain.from_iterable(chain(*of_item))))
-    return pa.table([np.array(pll, np.float64), pa.array(windowed, pa.bool_())], schema=_SCORES)
+    return pa.table([np.array(pll, np.float64), pa.array(windowed, pa.bool_())], schema=SCORES)
 
 
 def neighbours(text: str, spans: Sequence[Sequence[int]]) -> list[Span]:

@@ -17,34 +17,16 @@ from generation.config import Config
 from generation.problems.on_disk import block_sizes
 from generation.records import REPLACEMENT_KEY, substitute, with_columns
 from generation.run_folder import SCORED, RunFolder
-from generation.signals.likelihoods import (
-    CAUSAL_SCHEME,
-    NEIGHBOURS_SCHEME,
-    SCHEME,
-    CausalLM,
-    item_of,
-    likelihood_store,
-    neighbour_changes,
-    pseudo_log_likelihoods,
-)
+from generation.signals import likelihoods
 from generation.suggestions.masked_lm import MaskedLM
 from generation.suggestions.store import OF_MODEL, mlm_names
-from generation.variants.adaptation import adapt
 from generation.variants.candidates import BlockWork
-from generation.variants.perturbations import perturbations_of
+from generation.variants.perturbations import adapt, perturbations_of
 from generation.variants.signal_columns import CAUSAL, MASKED
 from generation.variants.validation import of_pairs
+from merge_dataset import files
 from merge_dataset.answer_store import KEY, AnswerStore, ask, key_of
 from merge_dataset.executors import Distribution, Task, plan_of, run_blocks
-from merge_dataset.files import (
-    RowGroupWriter,
-    atomic,
-    digest_of_file,
-    distinct_rows,
-    read_record,
-    read_table,
-    write_record,
-)
 from merge_metric.models.checkpoints import load
 from merge_metric.models.inspection import CAUSAL_LM, MASKED_LM, Head, inspect
 from merge_metric.models.pair_model import ModelRequest
@@ -61,9 +43,9 @@ Kind = Literal["mlm", "lm", "neighbours"]
 NEIGHBOURS: Final = "neighbours"
 Score = Callable[[Any, Sequence[str]], pa.Table]
 KINDS: Final[Mapping[str, tuple[str, Head, Score]]] = {
-    MASKED: (SCHEME, MASKED_LM, pseudo_log_likelihoods),
-    CAUSAL: (CAUSAL_SCHEME, CAUSAL_LM, CausalLM.changes),
-    NEIGHBOURS: (NEIGHBOURS_SCHEME, MASKED_LM, neighbour_changes),
+    MASKED: (likelihoods.SCHEME, MASKED_LM, likelihoods.pseudo_log_likelihoods),
+    CAUSAL: (likelihoods.CAUSAL_SCHEME, CAUSAL_LM, likelihoods.CausalLM.changes),
+    NEIGHBOURS: (likelihoods.NEIGHBOURS_SCHEME, MASKED_LM, likelihoods.neighbour_changes),
 }
 """Kind → name of the method, kind of model, and the function that scores with it."""
 _TEXTS_AT_ONCE: Final = 512
@@ -73,10 +55,7 @@ accelerator, whose batches are larger."""
 
 @dataclass(frozen=True)
 class Scoring(BlockWork):
-    """Texts of a build that models score, block by block.
-
-    The settings are those of the run, overlaid by the build's, then by the command's.
-    """
+    """Texts of a build that models score, by the settings of run, build and command."""
 
     build: RunFolder
     """The run's own build, or one inside its folder."""
@@ -97,7 +76,8 @@ class Scoring(BlockWork):
         """Open a model's scores, which are in the run's folder unless the settings name another."""
         own = self.run.likelihoods
         root = Path(self.config.store) / own.name if self.config.store else own
-        return likelihood_store(root, identity)
+        described = {"scheme": likelihoods.SCHEME, **identity}
+        return AnswerStore(root, described, likelihoods.SCORES, redo="merge-nli signals")
 
 
 def write_changes(
@@ -124,7 +104,7 @@ def write_changes(
     with build.locked():
         build.require_unchanged(build.manifest, [build.replacements.name], "build")
         base.require_unchanged(base.suggested, [base.problems.name], "suggest")
-        manifest = read_record(build.manifest)
+        manifest = files.read_record(build.manifest)
         own = {"device": device, "dtype": dtype, "batch_tokens": batch_tokens}
         config = Config.read(base.config).overlaid(None, {**manifest["config"], **own})
         edits_more = config.families == "inflect" or config.repair_articles
@@ -161,8 +141,8 @@ def write_changes(
         counts = _write(scoring, file, identities)
         shutil.rmtree(folder, ignore_errors=True)
         made_by: Any = {"mlms": identities} if is_of_words else {kind: identities[0]}
-        made = {**made_by, "scheme": KINDS[kind][0], **counts, "sha256": digest_of_file(file)}
-        write_record(record, {**made, "problems": digest_of_file(base.problems)})
+        made = {**made_by, "scheme": KINDS[kind][0], **counts, "sha256": files.digest_of_file(file)}
+        files.write_record(record, {**made, "problems": files.digest_of_file(base.problems)})
         return made
 
 
@@ -172,10 +152,10 @@ def _fill_stores(scoring: Scoring, task: Task) -> list[dict[str, str]]:
     identities, blocks = [], task.of(range(len(sizes)))
     scheme, head, score = KINDS[scoring.kind]
     for name, path in scoring.models.items():
-        model: MaskedLM | CausalLM
+        model: MaskedLM | likelihoods.CausalLM
         if head is CAUSAL_LM:
             checkpoint = load(inspect(path, CAUSAL_LM), device=config.device, dtype=config.dtype)
-            model = CausalLM(checkpoint._replace(name=name))
+            model = likelihoods.CausalLM(checkpoint._replace(name=name))
         else:
             settings = {n: getattr(config, n) for n in ("device", "dtype", "batch_tokens")}
             model = MaskedLM.load(path, name=name, **settings)
@@ -218,9 +198,11 @@ def _texts(scoring: Scoring, block: int) -> tuple[pa.Table, list[list[tuple[str,
     """
     kind, config, problems = scoring.kind, scoring.config, scoring.problems(block)
     ids = [("seed_id", sign, problems.seeds[n].seed_id) for sign, n in ((">=", 0), ("<=", -1))]
-    rows = read_table(scoring.build.replacements, REPLACEMENT_KEY, ids)
+    rows = files.read_table(scoring.build.replacements, REPLACEMENT_KEY, ids)
     if kind == NEIGHBOURS or scoring.build.path.name == SCORED:
-        rows = of_pairs(rows, distinct_rows(scoring.build.variants, ["seed_id", "word_class"]))
+        rows = of_pairs(
+            rows, files.distinct_rows(scoring.build.variants, ["seed_id", "word_class"])
+        )
     seeds = {seed.seed_id: seed for seed in problems.seeds}
     alone = rows.select(list(REPLACEMENT_KEY))
     # Drops the further edits, which come after the word.
@@ -238,7 +220,7 @@ def _texts(scoring: Scoring, block: int) -> tuple[pa.Table, list[list[tuple[str,
             [
                 () if not before[1]
                 else (after[0], before[0]) if kind == MASKED
-                else (item_of(*before, *after),)
+                else (likelihoods.item_of(*before, *after),)
                 for before, after in zip(sides, new, strict=True)
             ]
         )  # fmt: skip
@@ -253,7 +235,7 @@ def _write(scoring: Scoring, file: Path, identities: Sequence[Mapping[str, str]]
     keys = ((name, pa.string()) for name in REPLACEMENT_KEY)
     schema = pa.schema([*keys, *((name, pa.float32()) for name in names)])
     counts = {"texts": 0, "windowed": 0, "replacements": 0}
-    with atomic(file) as path, RowGroupWriter(path, schema) as written:
+    with files.atomic(file) as path, files.RowGroupWriter(path, schema) as written:
         for block in range(len(block_sizes(scoring.run.problems))):
             rows, of_rows = _texts(scoring, block)
             texts = list(dict.fromkeys(text for row in of_rows for text in chain(*row)))

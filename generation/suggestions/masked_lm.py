@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from unicodedata import combining, normalize
 
 import numpy as np
+from numpy.typing import NDArray
 
 from generation.records import MaskedQuery, Scores, Span
 from generation.suggestions.vocabulary import Vocabulary, read_vocabulary
@@ -20,7 +21,6 @@ from merge_metric.models.pair_model import batches_of
 
 if TYPE_CHECKING:
     import torch
-    from numpy.typing import NDArray
 
 _Reduced = TypeVar("_Reduced")
 

@@ -4,34 +4,23 @@ They are sorted by key, so that a sentence's questions are adjacent, and the con
 depend on the problems alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import accumulate, compress, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from generation.problems.substitutions import Place
 from generation.records import MaskedQuery
+from merge_dataset import files
 from merge_dataset.answer_store import KEY
 from merge_dataset.engine import sorted_rows
-from merge_dataset.files import (
-    PARQUET_OPTIONS,
-    atomic,
-    atomic_folder,
-    read_record,
-    write_record,
-    write_table,
-)
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 BLOCK: Final = 4096
 """Least number of questions in a block but the last; many blocks' answers fit into memory."""
@@ -68,7 +57,7 @@ class Questions:
         self.folder, self.header = folder, folder / "questions.json"
         self.selection = folder / "asked.bin"
         """A byte per question, in the order of keys, 1 if it is asked; missing if all are."""
-        values = read_record(self.header, "made_from", "sizes")
+        values = files.read_record(self.header, "made_from", "sizes")
         self.made_from: str = values["made_from"]
         sizes: list[int] = values["sizes"]
         self.blocks = range(len(sizes))
@@ -79,20 +68,20 @@ class Questions:
     @classmethod
     def write(cls, folder: Path, tables: Iterable[pa.Table], *, made_from: str) -> Self:
         """Divide distinct questions among blocks; replace the folder as a whole or not at all."""
-        with atomic_folder(folder) as partial:
+        with files.atomic_folder(folder) as partial:
             (partial / "blocks").mkdir()
             unsorted = partial / "unsorted"
-            with pq.ParquetWriter(unsorted, _SCHEMA, **PARQUET_OPTIONS) as writer:
+            with pq.ParquetWriter(unsorted, _SCHEMA, **files.PARQUET_OPTIONS) as writer:
                 for table in tables:
                     writer.write_table(table)
             sizes: list[int] = []
             with (partial / "keys.bin").open("wb") as keys:
                 for block in _blocks_of(sorted_rows(unsorted, "key[1]", _SCHEMA)):
-                    write_table(partial / f"blocks/{len(sizes):06}.parquet", block)
+                    files.write_table(partial / f"blocks/{len(sizes):06}.parquet", block)
                     sizes.append(len(of_block := _keys(block)))
                     keys.write(of_block.tobytes())
             unsorted.unlink()
-            write_record(partial / "questions.json", {"made_from": made_from, "sizes": sizes})
+            files.write_record(partial / "questions.json", {"made_from": made_from, "sizes": sizes})
         return cls(folder)
 
     def __len__(self) -> int:
@@ -111,7 +100,7 @@ class Questions:
         if rows.all():
             self.selection.unlink(missing_ok=True)
             return
-        with atomic(self.selection) as file:
+        with files.atomic(self.selection) as file:
             file.write_bytes(rows.tobytes())
 
     def of(self, block: int, rows: NDArray[np.bool_] | None = None) -> list[MaskedQuery]:

@@ -1,7 +1,4 @@
-"""The stores of suggestions: every (model revision, sentence, span) is asked about once, ever.
-
-Tasks can share the asking; they fill the same stores.
-"""
+"""The stores of suggestions: every (model revision, sentence, span) is asked about once, ever."""
 
 from __future__ import annotations
 
@@ -80,10 +77,7 @@ def wanted_mlms(names: Mapping[str, str], dtype: Any) -> list[tuple[str, ModelRe
 
 
 def ask_task(folder: Path, task: str, opened: dict[str, MaskedLM] | None = None) -> None:
-    """Do a task of a masked LM, such as "bert 0/2": add the missing answers to the store.
-
-    `opened` holds masked LMs for the next tasks of this process.
-    """
+    """Do a task such as "bert 0/2": add missing answers; `opened` holds masked LMs for the next."""
     from generation.suggestions.masked_lm import MaskedLM
 
     run = RunFolder(folder)

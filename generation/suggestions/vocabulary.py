@@ -1,16 +1,12 @@
 """Texts of a tokenizer's ids, and whether they are whole words (D4); read by decoding them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 WHOLE: Final = 1
 """Kind of a token that is a word by itself: " girl"."""

@@ -4,17 +4,16 @@ They are written once per build into flat files, in the order of the run's quest
 come first, because tagging costs a thousand times more than comparing two numbers.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from generation.config import Config
 from generation.problems.on_disk import read_block
@@ -29,9 +28,6 @@ from generation.variants.equation import Lexicon, Survivors
 from generation.variants.reasons import NO_REASON, Reason, first_reasons
 from merge_dataset.answer_store import AnswerStore, slug
 from merge_dataset.files import naming, partial_path
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 CHEAP_REASONS: Final = Reason.of_steps("candidates")
 

@@ -15,14 +15,13 @@ texts S and one for the masked LMs j, and each condition is a function that says
 drops. (iii) comes last, in `validation.py`, as tagging is what costs most; the outcome is the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from generation.config import Config
 from generation.problems.shared_words import TaggedProblems
@@ -32,10 +31,7 @@ from generation.suggestions.questions import masked_queries
 from generation.suggestions.vocabulary import Vocabulary
 from merge_dataset.schema import WORD_CLASSES
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Flags = NDArray[np.bool_]
+Flags = NDArray[np.bool_]
 
 
 CASINGS: Final[Mapping[str, Callable[[str], str]]] = {

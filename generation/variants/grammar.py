@@ -79,24 +79,21 @@ def _engine() -> engine:
 NOUN_TAGS: Final = frozenset({"NN", "NNS", "NNP", "NNPS"})
 _BETWEEN: Final = frozenset({"JJ", "JJR", "JJS", "VBN", "VBG", "NN", "CC", ","})
 
-_SINGULAR: Final = frozenset({"a", "an", "one", "each", "every", "another", "this", "either",
-                              "neither"})  # fmt: skip
-_PLURAL: Final = frozenset({"these", "those", "many", "few", "several", "both", "various",
-                            "numerous", "multiple", "two", "three", "four", "five", "six", "seven",
-                            "eight", "nine", "ten", "dozen"})  # fmt: skip
+_SINGULAR: Final = {"a", "an", "one", "each", "every", "another", "this", "either", "neither"}
+_NUMERALS: Final = {"two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"}
+_PLURAL: Final = {"these", "those", "many", "few", "several", "both", "various", "numerous",
+                  "multiple", "dozen"} | _NUMERALS  # fmt: skip
 """Words before a noun that show its number; other words tagged as numerals ask for a plural."""
 
-_QUANTIFIERS: Final = frozenset({"many", "several", "few", "most", "more", "fewer", "less", "much",
-                                 "enough", "all", "both", "half", "such", "various", "two",
-                                 "three", "four", "five", "six", "seven", "eight", "nine",
-                                 "ten"})  # fmt: skip
-_AFTER_QUANTIFIERS: Final = frozenset({"more", "fewer", "less"})
+_QUANTIFIERS: Final = {"many", "several", "few", "most", "more", "fewer", "less", "much", "enough",
+                       "all", "both", "half", "such", "various"} | _NUMERALS  # fmt: skip
+_AFTER_QUANTIFIERS: Final = {"more", "fewer", "less"}
 """Quantifiers that may follow another: "two more", "many fewer"."""
-_SINGLE: Final = frozenset({"a", "an", "each", "every", "another", "this", "that", "no"})
-_FITTING_PAIRS: Final = frozenset({("a", "few"), ("such", "a"), ("every", "two"),
-                                   ("every", "few"), ("another", "two"), ("another", "few"),
-                                   ("no", "more"), ("no", "less"), ("no", "fewer"),
-                                   ("no", "such"), ("a", "half"), ("another", "half")})  # fmt: skip
+_SINGLE: Final = {"a", "an", "each", "every", "another", "this", "that", "no"}
+_FITTING_PAIRS: Final = {("a", "few"), ("such", "a"), ("every", "two"), ("every", "few"),
+                         ("another", "two"), ("another", "few"), ("no", "more"), ("no", "less"),
+                         ("no", "fewer"), ("no", "such"), ("a", "half"),
+                         ("another", "half")}  # fmt: skip
 
 
 def form_attested(sentence: Sentence, position: int, word: str) -> bool | None:

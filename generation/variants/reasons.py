@@ -5,17 +5,16 @@ An entry of `Reason` is a name, a step, a sentence and, where the step goes thro
 read the list.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from generation.config import Config, is_set
 from generation.problems.shared_words import TaggedProblems
@@ -25,10 +24,7 @@ from generation.variants import equation
 from merge_dataset.dataset_columns import LIMITS
 from merge_dataset.schema import ProblemFormat
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Flags = NDArray[np.bool_]
+Flags = NDArray[np.bool_]
 
 KEPT: Final = "kept"
 """Name, among the reasons, of the count of suggestions or other things not rejected."""
@@ -214,10 +210,7 @@ REASONS: Final = tuple(Reason)
 
 
 def first_reasons(left: Flags, steps: tuple[str, ...], *given: Any) -> NDArray[np.int8]:
-    """Return the number of the first reason of some steps to drop each of what is `left`.
-
-    `NO_REASON` stands for what stays and for what was not left. All functions get what is `given`.
-    """
+    """Return the number of the first reason to drop each of what is `left`; `NO_REASON` without."""
     numbers = np.full(left.shape, NO_REASON, np.int8)
     for reason in Reason.of_steps(*steps):
         dropped = left & reason.drops(left, *given)

@@ -5,17 +5,16 @@ what it needs and which setting limits it. An entry of `FILLERS` here computes i
 has signals of masked LMs and of tags in context, and commands read scores from a `SignalFile`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from generation.config import Config, bundled_toml
 from generation.problems.shared_words import TaggedProblems
@@ -27,9 +26,6 @@ from merge_dataset.annotation import ANSWERS, TRUSTED, read_answers, read_judge
 from merge_dataset.dataset_columns import COLUMNS, LIMITS, OF_WORDS, OPTIONAL
 from merge_dataset.files import digests, read_table, write_table
 from merge_dataset.schema import variant_id
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MASKED, CAUSAL = "mlm", "lm"
 """Keys of the model in `signals.json`, by the model's kind."""
@@ -63,11 +59,6 @@ class SignalFile:
     """Commands to run if changes of some replacements are missing."""
     setting: str = ""
     """The setting that may require the changes of all replacements."""
-
-    @property
-    def is_causal(self) -> bool:
-        """Tell whether a causal language model computed them."""
-        return CAUSAL in self.made_by
 
     def of(self, replacements: pa.Table, *, required: bool = False) -> dict[str, pa.ChunkedArray]:
         """Read the changes of replacements, by column; null where there are none."""
@@ -172,7 +163,7 @@ def _fill_article_fits(rows: BlockRows) -> pa.Array:
 
 def _fill_quality(rows: BlockRows) -> pa.Array:
     changes, by = rows.signals.get("signals"), rows.config.scored_by
-    is_used = by == CAUSAL or (changes is not None and changes.is_causal and not by)
+    is_used = by == CAUSAL or (changes is not None and CAUSAL in changes.made_by and not by)
     names = rows.config.problem_format.pll_changes if is_used else ()
     scored = {"mlms": ("neighbour_change",), CAUSAL: names}.get(by, ())
 
@@ -229,13 +220,6 @@ FILLERS: Final[Mapping[str, Callable[[BlockRows], pa.Array]]] = {
     "common_mlm_count": _fill_common_mlm_count,
 }
 """Signal → the function that computes it for the replacements of a block."""
-
-
-def fill_signals(rows: BlockRows) -> pa.Table:
-    """Return the rows as written, with the signals that have an entry of `FILLERS`."""
-    fields = [field for field in rows.written.schema if field.name in FILLERS]
-    new = {field.name: rows.column(field.name).cast(field.type) for field in fields}
-    return with_columns(rows.written, new)
 
 
 def with_signals_of_no_words(replacements: pa.Table) -> pa.Table:

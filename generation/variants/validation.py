@@ -3,15 +3,14 @@
 Everything that validation drops has its reason.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import shake_128
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from generation.config import Config
 from generation.problems.shared_words import TaggedProblems, coarse_class
@@ -39,10 +38,6 @@ from generation.variants.reasons import (
     first_reasons,
 )
 from merge_dataset.schema import WORD_CLASSES
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 NUMBERS: Final = {"NN": 0, "NNS": 1}
 """Penn tag of a noun → its number."""
@@ -243,10 +238,9 @@ def of_pairs(replacements: pa.Table, pairs: pa.Table) -> pa.Table:
 def draw(replacements: pa.Table, config: Config) -> pa.Table:
     """Draw each subsample: some replacements per seed and class, without repetition (D10).
 
-    In each subsample a replacement has a key, a hash of (rng_seed, seed_id, class, word,
-    replacement), and the replacements with the smallest keys are drawn. So if one is taken away,
-    at most one other takes its place in each subsample. Returns the drawn replacements, sorted by
-    `REPLACEMENT_KEY`, with a column `subsamples` of numbers from 0.
+    In each, those with the smallest hashes of (rng_seed, seed_id, class, word, replacement) are
+    drawn. So if one is taken away, at most one other takes its place. A column `subsamples` has
+    numbers from 0; rows are sorted by `REPLACEMENT_KEY`.
     """
     subsamples, size, rng_seed = config.subsamples, config.variants_per_class, config.rng_seed
     members = replacements.sort_by([(name, "ascending") for name in REPLACEMENT_KEY])

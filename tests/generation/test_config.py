@@ -114,16 +114,6 @@ def test_values_out_of_range(settings: dict[str, Any], message: str) -> None:
         Config(**settings)
 
 
-def test_recipe_file_that_is_no_toml(tmp_path: Path) -> None:
-    path = tmp_path / "bad.toml"
-    path.write_text("subsamples = 3\nrng_seed = = 1\n")
-    for read in (Config.from_recipe, lambda p: Config.read(Path(p))):
-        with pytest.raises(
-            ValueError, match=r"bad\.toml: expected TOML, could not read it: .*line 2"
-        ):
-            read(str(path))
-
-
 # No surrogates, which files cannot hold.
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _COUNT = st.integers(1, 10**6)

@@ -2,54 +2,21 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from helpers.dataset_files import write_plain
 from helpers.reference import Expected, reference
 from helpers.tiny_models import tiny_model
-from hypothesis import given
-from hypothesis import strategies as st
 
 from generation import build, suggest
 from generation.config import Config
 from generation.problems.on_disk import read_block
 from generation.problems.sources import ProblemReader
 from generation.records import Seed
-from generation.variants.equation import Table, not_at_every_occurrence, not_in_every_text
 from merge_dataset.schema import ProblemFormat, format_of
 
 READING = ProblemFormat(("context", "question", "answer"), ("wrong", "right"))
-
-
-@given(st.data(), st.integers(2, 4), st.integers(1, 3), st.sampled_from(["intersection", "union"]))
-def test_equation_1_over_any_texts(data: Any, texts: int, mlms: int, combine: str) -> None:
-    """Each cell of the table against R_j(S, o), and each row against R_M(⟨S, …⟩, o), as sets."""
-    numbers = st.lists(st.integers(0, 2), min_size=texts, max_size=texts)
-    occurrences = data.draw(st.lists(numbers.filter(any), min_size=1, max_size=4))
-    suggested = np.array(
-        [
-            [[data.draw(st.integers(0, n)) for _ in range(mlms)] for n in of_texts]
-            for of_texts in occurrences
-        ],
-        np.int16,
-    )
-    table = Mock(spec=Table, suggested=suggested, occurrences=np.array(occurrences))
-    config = Config(combine=combine)
-    cells = suggested > 0
-    validated = cells & ~not_at_every_occurrence(cells, table, config)
-    kept = validated & ~not_in_every_text(validated, table, config)
-    for row, of_texts in enumerate(occurrences):
-        sets = {
-            text: {mlm for mlm in range(mlms) if suggested[row, text, mlm] == n}
-            for text, n in enumerate(of_texts)
-            if n
-        }
-        is_replacement = (any if combine == "union" else all)(sets.values())
-        expected = {(text, mlm) for text in sets for mlm in sets[text]} if is_replacement else set()
-        assert set(zip(*(axis.tolist() for axis in np.nonzero(kept[row])), strict=True)) == expected
 
 
 ROWS = [
@@ -132,7 +99,7 @@ def test_three_texts_against_the_reference(tmp_path: Path) -> None:
         ({"shared_fields": ("premise", "h")}, "shared_fields: expected one of .*, got 'h'"),
         ({"field_columns": {"hypotheses": "x"}}, "field_columns: .*did you mean 'hypothesis'"),
         ({"fields": ("a", "b"), "premise_column": "x"},
-         "premise_column, hypothesis_column: expected them with .*field_columns"),
+         "premise_column, hypothesis_column: expected field_columns"),
         ({"labels": ("a", "b"), "label_map": {"x": "c"}}, "label_map: expected one of"),
     ],
 )  # fmt: skip

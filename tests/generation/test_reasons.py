@@ -1,30 +1,10 @@
-import json
-import pickle
 import re
 from pathlib import Path
-
-import pyarrow as pa
 
 import generation
 from docs.site.build import for_site
 from generation.paraphrases.rounds import ParaphraseReason
-from generation.variants.reasons import REASONS, Reason, RejectionReason
-
-
-def test_a_reason_is_its_name() -> None:
-    reason = Reason.WORD_CLASS
-    assert (reason, f"{reason}", json.dumps(reason)) == ("other_class",) * 2 + ('"other_class"',)
-    assert pa.array([reason], pa.string()).to_pylist() == ["other_class"]
-    assert pickle.loads(pickle.dumps(reason)) is reason
-    assert Reason("other_class") is REASONS[reason.number] is reason
-    assert [item.number for item in Reason] == list(range(len(REASONS)))
-
-    class Other(RejectionReason):
-        EMPTY = "empty", "candidates", "nothing is left of it"
-        COPY = "copy", "candidates", "says what was there"
-
-    assert [(reason, reason.number) for reason in Other] == [("empty", 0), ("copy", 1)]
-    assert Other.of_steps("candidates") == ("empty", "copy")
+from generation.variants.reasons import REASONS, Reason
 
 
 def test_every_reason_says_what_it_means() -> None:

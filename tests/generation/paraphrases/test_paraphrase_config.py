@@ -1,4 +1,3 @@
-import dataclasses
 from typing import Any
 
 import pytest
@@ -35,25 +34,3 @@ def test_the_defaults_are_those_of_the_paper() -> None:
 def test_values_out_of_range(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
         config(**changes)
-
-
-RECORDED = {
-    "data": "elsewhere.jsonl", "generator": "other", "gguf_file": "a.gguf", "model": "other",
-    "model_kind": "lm", "model_revision": "abc", "label_order": "c,e,n", "device": "cuda",
-    "dtype": "bfloat16", "run": "runs/other",
-}  # fmt: skip
-"""Settings of the machine, and settings whose effect the manifest records."""
-
-OF_NLI = {"fields", "labels", "shared_fields", "field_columns"}
-"""Settings of problems in any format; only NLI has a hypothesis to paraphrase."""
-
-ONLY_IF_USED = {"skip_bad_rows"}
-"""Settings that are written only if used."""
-
-
-def test_output_settings_are_all_but_the_machines() -> None:
-    assert config(source="snli", **RECORDED).output_settings() == config().output_settings()
-    fields = {field.name for field in dataclasses.fields(ParaphraseConfig)}
-    assert fields == set(config().output_settings()) | set(RECORDED) | OF_NLI | ONLY_IF_USED
-    assert not set(config().output_settings()) & set(RECORDED)
-    assert {"prompt", "k", "max_rounds", "rng_seed", "limit"} <= set(config().output_settings())

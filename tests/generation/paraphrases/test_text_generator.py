@@ -5,7 +5,6 @@ import json
 import math
 import random
 import re
-import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -327,19 +326,6 @@ def test_folders(folders: Path, kind: str, expected: dict[str, str]) -> None:
         "device": "cpu", "batch_size": 26,
     }  # fmt: skip
     assert json.dumps(loaded.describe().identity)
-
-
-def test_settings_for_generation_are_left_alone(folders: Path, tmp_path: Path) -> None:
-    shutil.copytree(folders / "llama-chat", tmp_path / "model")
-    path = tmp_path / "model" / "generation_config.json"
-    settings = json.loads(path.read_text())
-    settings |= {"do_sample": True, "temperature": 9.0, "top_k": 3, "repetition_penalty": 5.0}
-    path.write_text(json.dumps({**settings, "max_length": 3, "num_beams": 7}))
-    requests = [ParaphraseRequest(h, 0.45) for h in HYPOTHESES[:3]]
-    result = load(tmp_path / "model", dtype="float64").candidates(requests)
-    assert [texts(c) for c in result] == [
-        texts(c) for c in generator("llama-chat").candidates(requests)
-    ]
 
 
 def test_gguf_files(tmp_path: Path) -> None:

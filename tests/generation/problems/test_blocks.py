@@ -64,20 +64,3 @@ def test_ids_are_in_the_order_of_code_points(tmp_path: Path) -> None:
         for name in names:
             add(replace(seed(1), seed_id=name))
     assert [s.seed_id for s in read_block(tmp_path / "p.parquet", 0)] == sorted(names)
-
-
-def test_nothing_is_written_when_reading_fails(tmp_path: Path) -> None:
-    path = tmp_path / "problems.parquet"
-    write(path, [1])
-    before = path.read_bytes()
-
-    def fail() -> None:
-        with sorted_problems(path) as add:
-            for number in range(10):
-                add(seed(number))
-            raise ValueError("malformed")
-
-    with pytest.raises(ValueError, match="malformed"):
-        fail()
-    assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]

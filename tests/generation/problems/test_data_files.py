@@ -2,7 +2,6 @@ import gzip
 import json
 import logging
 from collections.abc import Callable
-from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -96,36 +95,6 @@ def test_the_same_problems_whatever_they_lie_in(name: str, tmp_path: Path) -> No
     for settings in ({}, {"data": None, "dataset": str(tmp_path / name)}):
         seeds = load(tmp_path / name, **settings)
         assert [(s.seed_id, *s.texts, s.label) for s in seeds] == expected
-
-
-WRITTEN: dict[str, str] = {
-    "csv": 'id,premise,hypothesis,label\n001,"A "" man plays.",A man.,0.0\n1e5,None,A "man.,1.0\n'
-    "NA,A dog.,null,2\n2020-01-01,A cat.,A "
-    "cat.,null\n",
-    "tsv": 'id\tpremise\thypothesis\tlabel\n001\tA " man plays.\tA man.\t0.0\n'
-    '1e5\tNone\tA "man.\t1.0\nNA\tA dog.\tnull\t2\n2020-01-01\tA cat.\tA ""cat.\tnull\n',
-    "jsonl": '{"id": "001", "premise": "A \\" man plays.", "hypothesis": "A man.", "label": 0.0}\n'
-    '{"id": "1e5", "premise": "None", "hypothesis": "A \\"man.", "label": "1.0"}\n'
-    '{"id": "NA", "premise": "A dog.", "hypothesis": "null", "label": 2}\n'
-    '{"id": "2020-01-01", "premise": "A cat.", "hypothesis": "A cat.", "label": null}\n',
-}
-"""Ids, texts and labels that a reader of tables takes for numbers, dates or nothing."""
-
-
-@pytest.mark.parametrize("suffix", WRITTEN)
-def test_ids_texts_and_labels_as_written(suffix: str, tmp_path: Path) -> None:
-    """A folder's name that is also one of a module of `datasets` is still the folder's."""
-    folder = tmp_path / suffix.removesuffix("l")
-    folder.mkdir()
-    file = folder / f"test.{suffix}"
-    file.write_text(WRITTEN[suffix])
-    with chdir(tmp_path):
-        for place in (file, Path(folder.name)):
-            assert [(s.seed_id, *s.texts, s.label) for s in load(place)] == [
-                ("mine:001", 'A " man plays.', "A man.", "entailment"),
-                ("mine:1e5", "None", 'A "man.', "neutral"),
-                ("mine:NA", "A dog.", "null", "contradiction"),
-            ]
 
 
 CARD = """---

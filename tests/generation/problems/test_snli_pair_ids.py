@@ -78,11 +78,6 @@ def test_a_known_problem_has_its_id(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert [seed.seed_id for seed in load(path, "mine")] == [f"mine:{n}" for n in range(4)]
 
 
-def test_digests_tell_texts_apart() -> None:
-    cut = [("a b", "c"), ("a", "b c"), ("a", "b", "c"), ("a b c",)]
-    assert len({problem_digest(texts, "neutral") for texts in cut}) == len(cut)
-
-
 @pytest.mark.real
 def test_the_ids_that_come_with_us_are_snlis(shared_data: Path) -> None:
     made = pair_ids(shared_data / name for name, _ in FILES.values())

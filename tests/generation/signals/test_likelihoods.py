@@ -29,7 +29,6 @@ from generation.signals import likelihoods
 from generation.signals.likelihoods import (
     CausalLM,
     item_of,
-    likelihood_store,
     pseudo_log_likelihoods,
 )
 from generation.suggestions.masked_lm import MaskedLM
@@ -154,18 +153,6 @@ def test_each_distinct_masked_text_is_asked_once(monkeypatch: pytest.MonkeyPatch
     distinct = {(ids, position) for ids, position, _ in masked}
     assert len(set(asked)) == len(distinct) < len(masked) / 2
     assert len(asked) < 1.1 * len(distinct)
-
-
-IDENTITY = {
-    "name": "org/a-model", "revision": "abc", "architecture": "BertForMaskedLM", "dtype": "float32",
-    "device": "cpu",
-}  # fmt: skip
-
-
-def test_models_do_not_mix(tmp_path: Path) -> None:
-    others = [{**IDENTITY, name: "x"} for name in (*IDENTITY, "scheme")]
-    folders = {likelihood_store(tmp_path, item).folder for item in (IDENTITY, *others)}
-    assert len(folders) == 1 + len(others)
 
 
 EDITS = [

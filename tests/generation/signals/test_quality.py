@@ -90,33 +90,6 @@ def test_formula_row_by_row(is_causal: bool) -> None:
     assert len(set(result)) > 100
 
 
-def test_faults_lower_it() -> None:
-    row: Row = {"word_class": "noun", "zipf_frequency": 4.0, "mean_rank": 30.0}
-    row |= dict.fromkeys((*FAULTS, *CHANGES, "neighbour_change"))
-    (plain,) = estimated([row])
-    assert plain is not None
-    assert estimated([row | {name: not fault for name, fault in FAULTS.items()}]) == [plain]
-    for name in ("number_changed", "article_fits", "form_attested", "number_agrees"):
-        (worse,) = estimated([row | {name: FAULTS[name]}])
-        assert worse is not None
-        assert worse < plain, name
-    first, last = estimated([row | {"mean_rank": rank} for rank in (2.0, 201.0)])
-    falls, stays = estimated([row | {"neighbour_change": change} for change in (-3.0, 0.0)])
-    for worse, better in ((last, first), (falls, stays)):
-        assert worse is not None
-        assert better is not None
-        assert worse < better
-    changes = [row | dict.fromkeys(CHANGES, change) for change in (-90.0, -30.0, -8.0, 0.0)]
-    lowest, cut, middle, best = estimated(changes)
-    assert lowest == cut
-    assert None not in (cut, middle, best)
-    assert [cut, middle, best] == sorted([cut, middle, best], key=float)  # type: ignore[arg-type]
-    assert best != middle != cut
-    row: Row = {"word_class": "noun", "zipf_frequency": None, "mean_rank": 9.0}
-    row |= dict.fromkeys((*FAULTS, *CHANGES, "neighbour_change"))
-    assert estimated([row, row | {"zipf_frequency": 4.0, "mean_rank": None}]) == [None, None]
-
-
 def test_shipped_coefficients_are_those_of_the_judged_variants() -> None:
     expected, there = tables(read_judged(*JUDGED)), shipped()
     assert there["fitted"].items() >= expected["fitted"].items()

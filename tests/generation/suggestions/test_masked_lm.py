@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from transformers import (
 
 from generation.records import MaskedQuery, Scores
 from generation.suggestions import masked_lm
-from generation.suggestions.masked_lm import MaskedLM, most_probable, tokens_of_spans
+from generation.suggestions.masked_lm import MaskedLM, most_probable
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.fast_layers import HIDING
 
@@ -303,34 +303,6 @@ def test_bart_is_read_as_it_is_published(tmp_path: Path) -> None:
         if (expected := full_forward("bart", query, plain)) is not None:
             assert_row(scores, row, *expected)
     assert (scores.original >= 0).sum() > 20
-
-
-class Cut:
-    """The part of an encoding that `tokens_of_spans` needs."""
-
-    def __init__(self, *offsets: tuple[int, int]) -> None:
-        self.offsets = [(0, 0), *offsets, (0, 0)]
-        self.special_tokens_mask = [1, *[0] * len(offsets), 1]
-
-
-@pytest.mark.parametrize(
-    ("offsets", "expected"),
-    [
-        # "snowman" in two pieces.
-        ([(0, 4), (4, 7)], {(0, 4): 1, (4, 7): 2}),
-        # The space is part of the second word's token.
-        ([(0, 1), (1, 3)], {(0, 1): 1, (2, 3): 2}),
-        # Two tokens for the bytes of one letter.
-        ([(0, 2), (2, 3), (2, 3), (3, 5)], {(0, 2): 1, (3, 5): 4}),
-        # A lone space marker covers the first letter of its word.
-        ([(2, 3), (2, 7)], {}),
-    ],
-)
-def test_tokens_of_spans(
-    offsets: Sequence[tuple[int, int]], expected: dict[tuple[int, int], int]
-) -> None:
-    sentence = "a bcdefghi" if offsets[0] == (0, 1) else "snowmanxyz"
-    assert tokens_of_spans(sentence, Cut(*offsets)) == expected
 
 
 @pytest.mark.parametrize(("size", "k"), [(30_522, 200), (1_000, 200), (250, 200), (200, 200)])

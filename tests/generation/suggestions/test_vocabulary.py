@@ -69,28 +69,6 @@ def test_what_fits_where_a_word_begins(kind: str) -> None:
     }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_fits_where_a_word_joins_on(kind: str) -> None:
-    """If the original is attached, its replacement is, too, and is elsewhere a whole word (D4)."""
-    ids, mark = ids_of(kind), MARKS[kind]
-    joined = "" if mark else "##"
-    original, like_it = ("##not", "##man") if joined else ("girl", "dog")
-    fitting = fitting_pieces(kind, original)
-    assert original in ids
-    assert like_it in fitting
-    assert mark + "dog" not in fitting
-    letters = {part for part in fitting if part.isascii() and part[-1].isalpha()}
-    assert letters == {
-        part
-        for part in ids
-        if part.isascii()
-        and part[-1].isalpha()
-        and part.startswith(joined)
-        and not part.startswith("[")
-        and mark + part.removeprefix(joined) in ids
-    }
-
-
 def fitting_pieces(kind: str, original: str) -> set[str]:
     """Vocabulary entries that `fits` allows in place of another."""
     vocabulary, ids = vocabulary_of(kind), ids_of(kind)

@@ -7,21 +7,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from helpers.replacement_tables import Replacement, table_of
-from helpers.tagged_texts import sentence
 
 from generation.config import Config
 from generation.problems.shared_words import TaggedProblems, tag_problems
 from generation.problems.tagging import Tagger
-from generation.records import Seed, SharedWord, substitute
-from generation.variants.adaptation import (
+from generation.records import Seed, substitute
+from generation.variants.grammar import inflected
+from generation.variants.perturbations import (
     Fate,
     adapt,
-    family_of,
+    in_full,
+    perturbations_of,
     scramble,
     shuffle_letters,
 )
-from generation.variants.grammar import inflected
-from generation.variants.perturbations import in_full, perturbations_of
 from generation.variants.reasons import KEPT, Reason, WordKey
 from merge_dataset.schema import WORD_CLASSES
 
@@ -253,55 +252,6 @@ def test_scrambled(tagger: Tagger) -> None:
     assert variants(made) == {
         f"dog dogs A → {one} {two} An": (f"An {one} and two {two} run.", f"An {one} sat.")
     }
-
-
-def family(word: str, word_class: str, *tagged: str) -> list[str]:
-    """Other forms of a word, each as the text's number and the form."""
-    sentences = [sentence(item) for item in tagged]
-    positions = tuple(
-        tuple(n for n, token in enumerate(s.tokens) if token.text == word) for s in sentences
-    )
-    result = family_of(SharedWord(word, word_class, positions), sentences)
-    return [f"{text} {sentences[text].tokens[position].text}" for text, position in result]
-
-
-@pytest.mark.parametrize(
-    ("word", "premise", "hypothesis", "expected"),
-    [
-        # Irregular forms, too, and forms that differ only in case.
-        (
-            "child/noun",
-            "Child/NN and/CC children/NNS and/CC child/NN",
-            "A/DT child/NN of/IN CHILDREN/NNS",
-            ["0 Child", "0 children", "1 CHILDREN"],
-        ),
-        (
-            "good/adjective",
-            "good/JJ better/JJR best/JJS",
-            "good/JJ well/RB",
-            ["0 better", "0 best"],
-        ),
-        ("soon/adverb", "soon/RB or/CC sooner/RBR", "soon/RB", ["0 sooner"]),
-        # Not a noun of the same lemma, a participle as noun or adjective, or a proper noun.
-        ("sleep/verb", "I/PRP sleep/VBP my/PRP$ sleeps/NNS", "I/PRP sleep/VBP", []),
-        ("dog/noun", "a/DT dog/NN dogs/VBZ me/PRP", "dog/NN Dogs/NNP", []),
-        ("sleep/verb", "sleep/VB in/IN sleeping/NN bags/NNS", "sleep/VB", []),
-        # One common lemma is enough: "lay" has the lemmas "lie" and "lay".
-        (
-            "lay/verb",
-            "lay/VBD laying/VBG lying/VBG lies/VBZ",
-            "lay/VBD",
-            ["0 laying", "0 lying", "0 lies"],
-        ),
-        ("saw/noun", "a/DT saw/NN saws/NNS and/CC saw/VBD see/VB", "saw/NN", ["0 saws"]),
-        # The "'s" of "be" has not only letters.
-        ("is/verb", "he/PRP is/VBZ and/CC she/PRP 's/VBZ", "it/PRP is/VBZ", []),
-        ("is/verb", "he/PRP is/VBZ they/PRP are/VBP", "it/PRP is/VBZ", ["0 are"]),
-    ],
-)
-def test_other_forms(word: str, premise: str, hypothesis: str, expected: list[str]) -> None:
-    """Other forms have the same class and a lemma in common."""
-    assert family(*word.split("/"), premise, hypothesis) == expected
 
 
 @pytest.mark.parametrize(
