@@ -117,8 +117,8 @@ def paraphrase(
         eligible, variants = work.write_variants(unlabelled_ids, right, kept)
         if not variants:
             raise ValueError(
-                f"{run.path}: none of {len(hypotheses):,} hypotheses has a paraphrase; take another "
-                f"generator or prompt, or more rounds\n{render_funnel(funnel)}"
+                f"{run.path}: none of {len(hypotheses):,} hypotheses has a paraphrase; take a "
+                f"better generator or prompt, or more rounds\n{render_funnel(funnel)}"
             )
         models = {"generator": work.generator.record, "nli_model": work.judge.record}
         made_from = {
