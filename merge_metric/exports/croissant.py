@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from merge_dataset.commands.command_line import Format, option
+from merge_dataset.commands.command_line import option
 from merge_dataset.files import digest_of_file, read_record, read_text, to_json
 from merge_dataset.layout import CARD, PROVENANCE, format_in, split_files
 from merge_dataset.schema import (
@@ -19,10 +19,7 @@ from merge_dataset.schema import (
 )
 from merge_metric.exports.registry import (
     FILES,
-    Configs,
-    Folder,
-    Overwrite,
-    configurations_of,
+    Exported,
     date_option,
     export,
     filled,
@@ -43,16 +40,13 @@ _TYPES: Final = {
 
 @export("croissant", panel=FILES)
 def export_croissant(
-    folder: Folder = Path("merge-nli"),
-    config: Configs = None,
+    exported: Exported,
     version: Annotated[
         str | None, option("Version of the data, e.g. 1.0.0.", "--data-version")
     ] = None,
     published: Annotated[
         datetime | None, date_option("Date of publication, e.g. 2026-01-31.")
     ] = None,
-    overwrite: Overwrite = False,
-    output: Format = "text",
 ) -> None:
     """Metadata of the dataset as MLCommons' Croissant (1.1), JSON-LD: croissant.json in its folder.
 
@@ -63,22 +57,25 @@ def export_croissant(
     Examples:
       merge-nli export croissant merge-nli
     """  # \b is a mark of click: keep the lines that follow
-    path, metadata = folder / FILE, build_metadata(folder, configurations_of(folder, config or ()))
+    path, metadata = exported.folder / FILE, build_metadata(exported)
     if version:
         metadata["version"] = version
     if published:
         metadata["datePublished"] = f"{published:%Y-%m-%d}"
-    with new_file(path, overwrite=overwrite) as partial:
+    with new_file(path, overwrite=exported.overwrite) as partial:
         partial.write_text(to_json(metadata) + "\n", encoding="utf-8")
     names = [record_set["@id"] for record_set in metadata["recordSet"] if "data" not in record_set]
     text = f"{path}: record sets {', '.join(names)}"
-    tell(output, path, {"record_sets": names}, text, f"mlcroissant validate --jsonld {path}")
+    tell(
+        exported.output, path, {"record_sets": names}, text, f"mlcroissant validate --jsonld {path}"
+    )
 
 
-def build_metadata(folder: Path, configs: Sequence[str]) -> dict[str, Any]:
+def build_metadata(exported: Exported) -> dict[str, Any]:
     """Build the metadata; see `export_croissant`."""
     from merge_dataset.card import read_front_matter
 
+    folder, configs = exported.folder, exported.configurations()
     text = read_text(folder / CARD)
     try:
         matter = read_front_matter(text)

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from merge_dataset.commands.command_line import Format, ForSpreadsheets, OutputFormat
+from merge_dataset.commands.command_line import ForSpreadsheets
 from merge_dataset.files import RowGroupWriter
 from merge_dataset.schema import SPLITS, format_of
 from merge_metric.exports.registry import (
     FILES,
-    Configs,
-    Folder,
+    Exported,
     Out,
-    Overwrite,
-    configurations_of,
     export,
     new_folder,
-    place_of,
     read_split,
     tell,
 )
@@ -32,11 +28,8 @@ if TYPE_CHECKING:
 
 @export("jsonl", panel=FILES)
 def export_jsonl(
-    folder: Folder = Path("merge-nli"),
+    exported: Exported,
     out: Out = Path("merge-nli-jsonl"),
-    config: Configs = None,
-    overwrite: Overwrite = False,
-    output: Format = "text",
 ) -> None:
     """Each split of each configuration as JSON lines, labels as names.
 
@@ -44,17 +37,14 @@ def export_jsonl(
     Examples:
       merge-nli export jsonl merge-nli --config snli_nouns --out flat
     """
-    _export("jsonl", ".jsonl", folder, out, config, output, overwrite=overwrite)
+    _export("jsonl", ".jsonl", exported, out)
 
 
 @export("csv", panel=FILES)
 def export_csv(
-    folder: Folder = Path("merge-nli"),
+    exported: Exported,
     out: Out = Path("merge-nli-csv"),
-    config: Configs = None,
     for_spreadsheets: ForSpreadsheets = False,
-    overwrite: Overwrite = False,
-    output: Format = "text",
 ) -> None:
     """Each split of each configuration as CSV, labels as names and lists as JSON.
 
@@ -64,17 +54,13 @@ def export_csv(
     Examples:
       merge-nli export csv merge-nli --config snli_nouns --for-spreadsheets
     """
-    options = {"overwrite": overwrite, "for_spreadsheets": for_spreadsheets}
-    _export("csv", ".csv", folder, out, config, output, **options)
+    _export("csv", ".csv", exported, out, for_spreadsheets=for_spreadsheets)
 
 
 @export("mini-datasets", panel=FILES)
 def export_mini_datasets(
-    folder: Folder = Path("merge-nli"),
+    exported: Exported,
     out: Out = Path("merge-nli-mini"),
-    config: Configs = None,
-    overwrite: Overwrite = False,
-    output: Format = "text",
 ) -> None:
     """The random subsamples as data sets of their own, a file each.
 
@@ -84,24 +70,17 @@ def export_mini_datasets(
     Examples:
       merge-nli export mini-datasets merge-nli --config snli_nouns
     """
-    _export("mini-datasets", ".parquet", folder, out, config, output, overwrite=overwrite)
+    _export("mini-datasets", ".parquet", exported, out)
 
 
 def _export(
-    name: str,
-    suffix: str,
-    folder: Path,
-    out: Path,
-    configs: Sequence[str] | None,
-    output: OutputFormat,
-    *,
-    overwrite: bool,
-    for_spreadsheets: bool = False,
+    name: str, suffix: str, exported: Exported, out: Path, *, for_spreadsheets: bool = False
 ) -> None:
-    chosen, dataset = configurations_of(folder, configs or ()), place_of(folder, seen_from=out)
-    description = {"export": name, "dataset": dataset, "configurations": chosen}
+    folder, chosen = exported.folder, exported.configurations()
+    about = {"export": name, "dataset": exported.place(seen_from=out)}
+    description = {**about, "configurations": chosen}
     files: dict[str, int] = {}
-    with new_folder(out, description, overwrite=overwrite) as partial:
+    with new_folder(out, description, overwrite=exported.overwrite) as partial:
         for config in chosen:
             (partial / config).mkdir()
             parts = ((split, read_split(folder, config, split)) for split in SPLITS)
@@ -114,7 +93,7 @@ def _export(
     builder = "json" if last.suffix == ".jsonl" else last.suffix[1:]
     load = f"load_dataset('{builder}', data_files='{last}')"
     hint = f'python -c "from datasets import load_dataset; print({load})"'
-    tell(output, out, {"files": files}, f"{out}:\n{shown}", hint)
+    tell(exported.output, out, {"files": files}, f"{out}:\n{shown}", hint)
 
 
 def _subsamples(folder: Path, config: str) -> Iterator[tuple[str, Iterable[pa.Table]]]:

@@ -2,14 +2,13 @@
 
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from merge_dataset.commands.command_line import (
-    Format,
     input_option,
     option,
     option_of,
@@ -20,15 +19,11 @@ from merge_dataset.layout import format_in
 from merge_dataset.schema import parse_config_name
 from merge_metric.exports.registry import (
     HARNESSES,
-    Configs,
-    Folder,
+    Exported,
     Out,
-    Overwrite,
-    configurations_of,
     export,
     filled,
     new_folder,
-    place_of,
     tell,
     template,
 )
@@ -78,9 +73,8 @@ class TaskOptions:
 
 
 def prepare(
-    folder: Path,
+    exported: Exported,
     out: Path,
-    configs: Sequence[str] = (),
     options: TaskOptions = TaskOptions(),
     *,
     prompt_start: str = "",
@@ -92,7 +86,8 @@ def prepare(
 
     prompts, left_out = dict[str, Prompt](), dict[str, list[str]]()
     known: dict[Any, Prompt] = {}  # so that messages about a source's examples appear once
-    for name in configurations_of(folder, configs):
+    folder = exported.folder
+    for name in exported.configurations():
         source = parse_config_name(name)[0]
         held_out: HeldOut = {}
         if options.shots == "seeds":
@@ -112,7 +107,7 @@ def prepare(
         if options.answers == "letters":
             require_choices(prompts[name])
     return TaskSettings(
-        dataset=options.hub or place_of(folder, seen_from=out),
+        dataset=options.hub or exported.place(seen_from=out),
         revision=options.revision,
         prompts=prompts,
         left_out=left_out,
@@ -123,20 +118,18 @@ def prepare(
 
 
 @contextmanager
-def new_tasks(
-    name: str, tasks: "TaskSettings", folder: Path, out: Path, *, overwrite: bool
-) -> Iterator[Path]:
+def new_tasks(name: str, tasks: "TaskSettings", exported: Exported, out: Path) -> Iterator[Path]:
     """Yield the new folder of tasks: the metric's modules, settings, and a README of a template."""
     from merge_metric.exports.task_answers import SETTINGS
 
     configs = list(tasks.prompts)
     facts = {"dataset": tasks.dataset, "revision": tasks.revision}
     # As given if relative, only the last part if absolute: no places of a machine.
-    places = [of.name if of.is_absolute() else of.as_posix() for of in (out, folder)]
+    places = [of.name if of.is_absolute() else of.as_posix() for of in (out, exported.folder)]
     readme = f"{name.replace('-', '_')}_readme.md.j2"
     text = filled(readme, tasks=tasks, config=configs[0], out=places[0], dataset=places[1])
     description = {"export": name, **facts, "configurations": configs}
-    with new_folder(out, description, overwrite=overwrite) as partial:
+    with new_folder(out, description, overwrite=exported.overwrite) as partial:
         (partial / "README.md").write_text(text, encoding="utf-8")
         write_json(partial / SETTINGS, asdict(tasks))
         modules = partial / METRIC_FOLDER
@@ -156,9 +149,8 @@ def new_tasks(
 
 @export("lm-eval", panel=HARNESSES, extra="predict")
 def export_lm_eval(
-    folder: Folder = Path("merge-nli"),
+    exported: Exported,
     out: Out = Path("merge-nli-lm-eval"),
-    config: Configs = None,
     options: TaskOptions = TaskOptions(),
     *,
     prompt_start: Annotated[str, option_of(ModelRequest, "prompt_start", panel=None)] = "",
@@ -170,8 +162,6 @@ def export_lm_eval(
             "--letters",
         ),
     ] = "spaced",
-    overwrite: Overwrite = False,
-    output: Format = "text",
 ) -> None:
     """Tasks for lm-evaluation-harness (lm-eval 0.4.13).
 
@@ -186,15 +176,15 @@ def export_lm_eval(
     \b
       merge-nli export lm-eval merge-nli --shots seeds --answers words
     """  # \b is a mark of click: keep the lines that follow
-    tasks = prepare(folder, out, config or (), options, prompt_start=prompt_start, letters=letters)
-    with new_tasks("lm-eval", tasks, folder, out, overwrite=overwrite) as partial:
+    tasks = prepare(exported, out, options, prompt_start=prompt_start, letters=letters)
+    with new_tasks("lm-eval", tasks, exported, out) as partial:
         (partial / f"{_MODULE}.py").write_text(template("lm_eval.py"), encoding="utf-8")
         for name in tasks.prompts:
             text = _lm_eval_task(tasks, name)
             (partial / f"{_MODULE}_{name}.yaml").write_text(text, encoding="utf-8")
     first, *_ = names = [f"{_MODULE}_{name}" for name in tasks.prompts]
     hint = f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {first}"
-    tell(output, out, {"tasks": names}, f"{out}: tasks {', '.join(names)}", hint)
+    tell(exported.output, out, {"tasks": names}, f"{out}: tasks {', '.join(names)}", hint)
 
 
 def _lm_eval_task(tasks: "TaskSettings", config: str) -> str:
@@ -228,13 +218,9 @@ def _lm_eval_task(tasks: "TaskSettings", config: str) -> str:
 
 @export("inspect", panel=HARNESSES, extra="predict")
 def export_inspect(
-    folder: Folder = Path("merge-nli"),
+    exported: Exported,
     out: Out = Path("merge-nli-inspect"),
-    config: Configs = None,
     options: TaskOptions = TaskOptions(),
-    *,
-    overwrite: Overwrite = False,
-    output: Format = "text",
 ) -> None:
     """A task for Inspect (inspect-ai 0.3.285).
 
@@ -245,10 +231,10 @@ def export_inspect(
     Examples:
       merge-nli export inspect merge-nli --config snli --out tasks/inspect
     """  # \b is a mark of click: keep the lines that follow
-    tasks = prepare(folder, out, config or (), options, letters="both")
-    with new_tasks("inspect", tasks, folder, out, overwrite=overwrite) as partial:
+    tasks = prepare(exported, out, options, letters="both")
+    with new_tasks("inspect", tasks, exported, out) as partial:
         (partial / f"{_MODULE}.py").write_text(template("inspect_ai.py"), encoding="utf-8")
     first, *_ = configs = list(tasks.prompts)
     hint = f"inspect eval {out}/merge_nli.py -T config={first} --model openai/MODEL"
     text = f"{out}: a task for the configurations {', '.join(configs)}"
-    tell(output, out, {"configurations": configs}, text, hint)
+    tell(exported.output, out, {"configurations": configs}, text, hint)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -14,6 +15,7 @@ import typer
 from merge_dataset import layout
 from merge_dataset.commands.command_line import (
     DatasetArgument,
+    Format,
     OutputFormat,
     command,
     config_option,
@@ -56,9 +58,7 @@ app = typer.Typer(
 )
 
 Run = Callable[..., None]
-Folder = DatasetArgument
 Out = Annotated[Path, option("Folder to write.")]
-Configs = Annotated[list[str] | None, config_option("all")]
 Overwrite = Annotated[bool, option("Replace an earlier export.", "--overwrite")]
 date_option: Final[Any] = partial(option, formats=["%Y-%m-%d"], metavar="DATE")
 
@@ -81,6 +81,39 @@ def tell(
     write_result(output, whole, text, f"Next: {following}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """Options of all exports of datasets: what is exported, and how that is told."""
+
+    folder: DatasetArgument = Path("merge-nli")
+    config: Annotated[list[str] | None, config_option("all")] = None
+    overwrite: Overwrite = False
+    output: Format = "text"
+
+    def configurations(self) -> list[str]:
+        """Return the wanted configurations, each once, by default all; require unchanged files."""
+        folder, wanted = self.folder, self.config or ()
+        require_dataset(folder)
+        known = all_configurations(folder)
+        require_configurations(folder, known, wanted)
+        chosen = list(dict.fromkeys(wanted)) or known
+        for collection in collections(folder):
+            if {*configurations(folder, collection)}.isdisjoint(chosen):
+                continue
+            recorded = read_record(folder / collection / PROVENANCE, layout.FILES)[layout.FILES]
+            if changed := changed_files(folder / collection, recorded):
+                raise ValueError(
+                    f"{folder / collection / changed[0]}: expected what was written, got other "
+                    f"contents; `merge-nli check {folder}` says more"
+                )
+        return chosen
+
+    def place(self, *, seen_from: Path) -> str:
+        """Write the folder's path relative to another: exports hold no paths of a machine."""
+        folder, other = (path.expanduser().resolve() for path in (self.folder, seen_from))
+        return Path(os.path.relpath(folder, other)).as_posix()
+
+
 _TEMPLATES: Final = Path(__file__).with_name("templates")
 
 
@@ -100,36 +133,12 @@ MARK: Final = "merge-nli-export.json"
 """File that describes an exported folder; only folders with it are replaced."""
 
 
-def configurations_of(folder: Path, wanted: Sequence[str] = ()) -> list[str]:
-    """Return the wanted configurations, each once, by default all; require unchanged files."""
-    require_dataset(folder)
-    known = all_configurations(folder)
-    require_configurations(folder, known, wanted)
-    chosen = list(dict.fromkeys(wanted)) or known
-    for collection in collections(folder):
-        if {*configurations(folder, collection)}.isdisjoint(chosen):
-            continue
-        recorded = read_record(folder / collection / PROVENANCE, layout.FILES)[layout.FILES]
-        if changed := changed_files(folder / collection, recorded):
-            raise ValueError(
-                f"{folder / collection / changed[0]}: expected what was written, got other "
-                f"contents; `merge-nli check {folder}` says more"
-            )
-    return chosen
-
-
 def read_split(folder: Path, config: str, split: str) -> Iterator[pa.Table]:
     """Yield the rows of a split as tables; the first one is empty and has the schema."""
     paths = [folder / name for name in split_files(folder, config)[split]]
     yield read_schema(paths[0]).empty_table()
     for path in paths:
         yield from read_row_groups(path)
-
-
-def place_of(folder: Path, *, seen_from: Path) -> str:
-    """Write a folder's path relative to another: exports hold no absolute paths of a machine."""
-    relative = os.path.relpath(folder.expanduser().resolve(), seen_from.expanduser().resolve())
-    return Path(relative).as_posix()
 
 
 @contextmanager

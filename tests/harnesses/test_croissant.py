@@ -11,6 +11,7 @@ from helpers.subsampled_folder import write_folder
 
 from merge_dataset.layout import split_files
 from merge_metric.exports.croissant import export_croissant
+from merge_metric.exports.registry import Exported
 
 pytestmark = pytest.mark.harness
 
@@ -20,7 +21,7 @@ READER = Path(__file__).with_name("read_croissant.py")
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     folder = write_folder(tmp_path / "merge-nli")
-    export_croissant(folder, version="1.0.0", published=datetime(2026, 1, 31))
+    export_croissant(Exported(folder=folder), version="1.0.0", published=datetime(2026, 1, 31))
     return folder
 
 

@@ -10,6 +10,7 @@ from helpers.subsampled_folder import write_folder
 
 from merge_dataset.checks import check_dataset
 from merge_metric.exports.croissant import FILE, export_croissant
+from merge_metric.exports.registry import Exported
 
 
 @pytest.fixture
@@ -23,18 +24,19 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def test_version_and_date(folder: Path) -> None:
-    export_croissant(folder)
+    export_croissant(Exported(folder=folder))
     assert "version" not in read(folder / FILE)
-    export_croissant(folder, None, "1.0.0", datetime(2026, 1, 31), overwrite=True)
+    again = Exported(folder=folder, overwrite=True)
+    export_croissant(again, "1.0.0", datetime(2026, 1, 31))
     metadata = read(folder / FILE)
     assert (metadata["version"], metadata["datePublished"]) == ("1.0.0", "2026-01-31")
 
 
 def test_the_folder_stays_a_good_dataset(folder: Path) -> None:
     before = check_dataset(folder)
-    export_croissant(folder)
+    export_croissant(Exported(folder=folder))
     assert check_dataset(folder) == before
     card = folder / "README.md"
     card.write_text(card.read_text().replace("\nlicense:", "\nterms:"))
     with pytest.raises(ValueError, match=r"README\.md: expected a card .*, got 'license'; `merge"):
-        export_croissant(folder, overwrite=True)
+        export_croissant(Exported(folder=folder, overwrite=True))

@@ -11,7 +11,7 @@ from helpers.subsampled_folder import SUBSAMPLES, write_folder
 
 from merge_dataset.schema import LABELS, arrow_schema
 from merge_metric.exports.flat import export_csv, export_jsonl, export_mini_datasets, write_rows
-from merge_metric.exports.registry import MARK
+from merge_metric.exports.registry import MARK, Exported
 
 Row = dict[str, Any]
 
@@ -66,7 +66,7 @@ def test_rows_are_those_of_the_dataset(
     export: Any, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     suffix = {export_jsonl: "jsonl", export_csv: "csv"}[export]
-    export(folder, tmp_path / "out", ["snli", "snli_verbs"], output="json")
+    export(Exported(folder=folder, config=["snli", "snli_verbs"], output="json"), tmp_path / "out")
     counts = (8, 8 * 6 + 4 * 6, 4, 24)
     names = [f"{name}.{suffix}" for name in FILES]
     assert json.loads(capsys.readouterr().out)["files"] == dict(zip(names, counts, strict=True))
@@ -98,7 +98,9 @@ def test_csv_for_spreadsheets(tmp_path: Path) -> None:
 
 
 def test_mini_datasets(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    export_mini_datasets(folder, tmp_path / "out", ["snli", "snli_verbs"], output="json")
+    export_mini_datasets(
+        Exported(folder=folder, config=["snli", "snli_verbs"], output="json"), tmp_path / "out"
+    )
     written = json.loads(capsys.readouterr().out)["files"]
     for config in ("snli", "snli_verbs"):
         variants = of_dataset(folder, *FILES[f"{config}/variants"])
@@ -121,18 +123,18 @@ def test_other_columns_are_refused(folder: Path, tmp_path: Path) -> None:
     path = folder / "snli/seeds.parquet"
     pq.write_table(pq.ParquetFile(path).read().drop_columns("mlms"), path)
     with pytest.raises(ValueError, match=r"seeds\.parquet: expected what was written, got other"):
-        export_jsonl(folder, tmp_path / "out")
+        export_jsonl(Exported(folder=folder), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_only_an_earlier_export_is_replaced(folder: Path, tmp_path: Path) -> None:
     out, mine = tmp_path / "out", tmp_path / "mine"
     out.mkdir()
-    export_csv(folder, out)  # into an empty folder
+    export_csv(Exported(folder=folder), out)  # into an empty folder
     with pytest.raises(FileExistsError, match=r"got an earlier export: replace it with --over"):
-        export_jsonl(folder, out, ["snli"])
+        export_jsonl(Exported(folder=folder, config=["snli"]), out)
     assert (out / "snli/seeds.csv").is_file()
-    export_jsonl(folder, out, ["snli"], overwrite=True)
+    export_jsonl(Exported(folder=folder, config=["snli"], overwrite=True), out)
     files = sorted(p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file())
     assert files == [MARK, "snli/seeds.jsonl", "snli/variants.jsonl"]
     assert json.loads((out / MARK).read_text()) == {
@@ -142,5 +144,5 @@ def test_only_an_earlier_export_is_replaced(folder: Path, tmp_path: Path) -> Non
     (mine / "notes.txt").write_text("mine")
     for place in (mine, mine / "notes.txt"):
         with pytest.raises(FileExistsError, match=r"expected no files there, got others: name"):
-            export_csv(folder, place, overwrite=True)
+            export_csv(Exported(folder=folder, overwrite=True), place)
     assert [path.name for path in mine.iterdir()] == ["notes.txt"]

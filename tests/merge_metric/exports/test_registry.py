@@ -9,9 +9,8 @@ import pytest
 from helpers.commands import refused, run
 from helpers.subsampled_folder import write_folder
 
-from merge_dataset.commands.command_line import Format
 from merge_metric.exports import registry
-from merge_metric.exports.registry import configurations_of, new_file
+from merge_metric.exports.registry import new_file
 
 ROOT = Path(__file__).parents[3]
 
@@ -22,9 +21,8 @@ def text() -> Iterator[str]:
     run("export", "--help")  # registers all others before
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^```python\n(@export.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
-    names = {name: getattr(registry, name) for name in ("FILES", "Folder", "Out", "tell")}
-    known = {"export": registry.export, "Format": Format, "Path": Path, **names}
-    exec(code, {**known, "configurations_of": configurations_of, "new_file": new_file})
+    names = {name: getattr(registry, name) for name in ("FILES", "Exported", "Out", "tell")}
+    exec(code, {"export": registry.export, "new_file": new_file, "Path": Path, **names})
     yield code
     registry.app.registered_commands.pop()
 

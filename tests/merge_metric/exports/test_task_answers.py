@@ -12,7 +12,7 @@ from helpers.subsampled_folder import write_folder
 
 from merge_metric.exports import task_answers as answers
 from merge_metric.exports.harness_tasks import TaskOptions, export_lm_eval, prepare
-from merge_metric.exports.registry import place_of
+from merge_metric.exports.registry import Exported
 from merge_metric.models.prompts import read_prompt
 from merge_metric.predict.problems import read_problems, sample_seeds
 from merge_metric.score import score_file
@@ -21,7 +21,7 @@ OUT = Path("exported")
 
 
 def settings_of(folder: Path) -> answers.TaskSettings:
-    return replace(prepare(folder, OUT), dataset=str(folder))
+    return replace(prepare(Exported(folder=folder), OUT), dataset=str(folder))
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_answers_in_words_are_read_as_by_predict(folder: Path) -> None:
 
 
 def test_an_exported_folder_stands_alone(folder: Path, tmp_path: Path) -> None:
-    export_lm_eval(folder, tmp_path / "out")
+    export_lm_eval(Exported(folder=folder), tmp_path / "out")
     rows = answered(folder, "snli")
     of_task = [row | {"config": "snli"} for row in rows]
     (tmp_path / "rows.json").write_text(json.dumps(of_task))
@@ -148,7 +148,7 @@ def test_a_folder_is_found_from_the_exported_one(
 ) -> None:
     out = tmp_path / "a/b"
     out.mkdir(parents=True)
-    place = place_of(folder, seen_from=out)
+    place = Exported(folder=folder).place(seen_from=out)
     assert place.startswith("../..")
     monkeypatch.setattr(answers, "EXPORTED", out)
     settings = settings_of(folder)
@@ -159,10 +159,11 @@ def test_a_folder_is_found_from_the_exported_one(
 
 def test_options(folder: Path) -> None:
     """Prompts depend on the source of each configuration; thresholds are distinct."""
-    tasks = prepare(folder, OUT, ["snli_verbs"], TaskOptions(ct=[90, 50, 90]))
-    assert (tasks.dataset, tasks.thresholds) == (place_of(folder, seen_from=OUT), (90, 50))
+    verbs = Exported(folder=folder, config=["snli_verbs"])
+    tasks = prepare(verbs, OUT, TaskOptions(ct=[90, 50, 90]))
+    assert (tasks.dataset, tasks.thresholds) == (verbs.place(seen_from=OUT), (90, 50))
     assert tasks.prompts == {"snli_verbs": read_prompt("snli")}
     hub = TaskOptions(hub="user/merge-nli", revision="v1")
-    both = prepare(folder, OUT, options=hub, letters="both")
+    both = prepare(Exported(folder=folder), OUT, hub, letters="both")
     assert both.choices("snli") == [" A", " B", " C", "A", "B", "C"]
     assert (both.dataset, both.revision) == ("user/merge-nli", "v1")

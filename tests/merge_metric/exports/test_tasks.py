@@ -15,6 +15,7 @@ from merge_metric.exports.harness_tasks import (
     export_inspect,
     export_lm_eval,
 )
+from merge_metric.exports.registry import Exported
 from merge_metric.models.prompts import read_prompt
 
 
@@ -61,7 +62,9 @@ def test_the_prompt_is_that_of_predict(
 ) -> None:
     start = "<|endoftext|>"
     options = TaskOptions(shots=shots)
-    export_lm_eval(folder, tmp_path / "out", None, options, letters=letters, prompt_start=start)
+    export_lm_eval(
+        Exported(folder=folder), tmp_path / "out", options, letters=letters, prompt_start=start
+    )
     task = read_yaml(tmp_path / "out/merge_nli_snli_verbs.yaml")
     prompt = read_prompt(shots, sources=["snli"], start=start)
     pair = ("{{premise}} {x}\n%", "“Q”: {% if %}")
@@ -72,7 +75,7 @@ def test_the_prompt_is_that_of_predict(
 
 
 def test_a_task_in_yaml(folder: Path, tmp_path: Path) -> None:
-    export_lm_eval(folder, tmp_path / "out", None, TaskOptions(ct=[50, 90]))
+    export_lm_eval(Exported(folder=folder), tmp_path / "out", TaskOptions(ct=[50, 90]))
     task = read_yaml(tmp_path / "out/merge_nli_snli.yaml")
     assert task["dataset_kwargs"] == {"config": "snli"}
     metrics = {item["metric"]: item for item in task["metric_list"]}
@@ -86,7 +89,11 @@ def test_settings(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Settings are read as written: the prompt equals that of `predict`."""
     exports = {"a": export_lm_eval, "b": export_inspect}
     for name, export in exports.items():
-        export(folder, tmp_path / name, ["snli"], TaskOptions(ct=[100], answers="words"))
+        export(
+            Exported(folder=folder, config=["snli"]),
+            tmp_path / name,
+            TaskOptions(ct=[100], answers="words"),
+        )
         monkeypatch.setattr(task_answers, "EXPORTED", tmp_path / name)
         settings = task_answers.TaskSettings.read()
         assert (settings.dataset, settings.revision) == (f"../{folder.name}", None)
