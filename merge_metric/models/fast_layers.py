@@ -9,6 +9,7 @@ on PyTorch's public layers, a pair at a time; `tests/benchmarks/test_classifier.
 
 import inspect
 import logging
+import math
 import os
 import platform
 from collections import deque
@@ -96,18 +97,16 @@ def _operators_work(dtype: torch.dtype) -> bool:
     for variable in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
         os.environ.setdefault(variable, _SHAPES_KEPT)  # read at the first such computation
     width, height, fault = 48, 80, ""
+    cases = product((True, False), (False, True), ((1,), (_ROWS + 1,), (2, 17)))
     try:
         if dtype is torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             return False  # depends on the processor
-        for bias, gelu, rows in product(
-            (True, False), (False, True), ((1,), (_ROWS + 1,), (2, 17))
-        ):
+        for bias, gelu, rows in cases:
             with torch.inference_mode(), torch.random.fork_rng(devices=[]):
                 plain = nn.Linear(width, height, bias=bias, dtype=dtype)
                 for values in plain.parameters():
                     values.copy_(torch.arange(values.numel()).reshape(values.shape).sin())
-                shape = torch.Size([*rows, width])
-                inputs = torch.arange(shape.numel()).cos().reshape(shape).to(dtype)
+                inputs = torch.arange(math.prod(rows) * width).cos().reshape(*rows, width).to(dtype)
                 expected, result = plain(inputs), PackedLinear(plain, gelu=gelu)(inputs)
                 expected = nn.functional.gelu(expected) if gelu else expected
                 apart = float((result - expected).abs().max())
@@ -232,12 +231,12 @@ def tokens_for(model: Any, on_cpu: int = 512, elsewhere: int = 16_384) -> int:
 def class_logits(model: Any, input_ids: Texts, token_type_ids: Texts | None = None) -> torch.Tensor:
     """Return a classifier's logits, [texts, classes]; the arguments are those of `vectors_at`."""
     trunk = getattr(model, model.base_model_prefix)
-    first = vectors_at([0] * len(input_ids), trunk, input_ids, token_type_ids)
+    pooled = vectors_at([0] * len(input_ids), trunk, input_ids, token_type_ids)
     pooler: Any = getattr(trunk, "pooler", None)
     if hasattr(trunk, "pooler_activation"):  # ALBERT's
-        pooled = trunk.pooler_activation(pooler(first))
+        pooled = trunk.pooler_activation(pooler(pooled))
     else:
-        pooled = first[:, None] if pooler is None else pooler(first[:, None])
+        pooled = pooled[:, None] if pooler is None else pooler(pooled[:, None])
     logits: torch.Tensor = model.classifier(pooled)
     return logits[: len(input_ids)]
 
@@ -310,21 +309,16 @@ def _layers_of(trunk: Any) -> list[tuple[Any, Callable[..., Any], Callable[..., 
     """List (attention, attention output, feed-forward part) of each layer, in order."""
 
     def of_bert(layer: Any) -> tuple[Any, Callable[..., Any], Callable[..., Any]]:
-        def feed_forward(states: torch.Tensor) -> Any:
-            return layer.output(layer.intermediate(states), states)
-
-        return layer.attention.self, layer.attention.output, feed_forward
+        own = layer.attention
+        return own.self, own.output, lambda states: layer.output(layer.intermediate(states), states)
 
     def of_albert(layer: Any) -> tuple[Any, Callable[..., Any], Callable[..., Any]]:
-        own = layer.attention
-
-        def after_attention(context: torch.Tensor, asking: torch.Tensor) -> Any:
-            return own.LayerNorm(asking + own.dense(context))
-
-        def feed_forward(states: torch.Tensor) -> Any:
-            return layer.full_layer_layer_norm(layer.ff_chunk(states) + states)
-
-        return own, after_attention, feed_forward
+        own, norm = layer.attention, layer.full_layer_layer_norm
+        return (
+            own,
+            lambda context, asking: own.LayerNorm(asking + own.dense(context)),
+            lambda states: norm(layer.ff_chunk(states) + states),
+        )
 
     if hasattr(trunk.encoder, "layer"):
         return [of_bert(layer) for layer in trunk.encoder.layer]

@@ -77,14 +77,13 @@ def parse_order(text: str, known: tuple[str, ...] = LABELS) -> LabelOrder:
     >>> parse_order("c,e,n").labels, parse_order("yes,no", ("no", "yes")).labels
     ((2, 0, 1), (1, 0))
     """
-    positions = _positions(text.split(","), known)
-    if positions is None:
-        names = written(range(len(known)), known).split(",")
-        raise ValueError(
-            f"label_order: expected what the model's classes 0 to {len(known) - 1} mean, each of "
-            f"{', '.join(names)} once, such as {','.join([names[-1], *names[:-1]])}, got {text!r}"
-        )
-    return LabelOrder(positions, "given", known)
+    if positions := _positions(text.split(","), known):
+        return LabelOrder(positions, "given", known)
+    names = written(range(len(known)), known).split(",")
+    raise ValueError(
+        f"label_order: expected what the model's classes 0 to {len(known) - 1} mean, each of "
+        f"{', '.join(names)} once, such as {','.join([names[-1], *names[:-1]])}, got {text!r}"
+    )
 
 
 def label_of(word: str, known: tuple[str, ...] = LABELS) -> int | None:
@@ -95,11 +94,11 @@ def label_of(word: str, known: tuple[str, ...] = LABELS) -> int | None:
     """
     if known == LABELS:
         return _WORDS.get(re.sub(r"[^a-z]", "", word.lower()))
-    # Labels that differ in case alone must be written exactly.
-    exact = [n for n, label in enumerate(known) if label == word.strip()]
-    folded = [n for n, label in enumerate(known) if label.casefold() == word.strip().casefold()]
-    same = exact or folded
-    return same[0] if len(same) == 1 else None
+    if word.strip() in known:  # labels that differ in case alone must be written exactly
+        return known.index(word.strip())
+    folded = [label.casefold() for label in known]
+    name = word.strip().casefold()
+    return folded.index(name) if folded.count(name) == 1 else None
 
 
 def check_order_asked(text: str | None, known: tuple[str, ...] = LABELS) -> None:
@@ -167,7 +166,6 @@ class OrderCheck:
     best: tuple[int, ...]
     """Labels of predictions 0, 1, … under the best order; (0, 1, …) if unchanged is best."""
     best_accuracy: float
-    second_accuracy: float
 
     @property
     def suspicious(self) -> bool:
@@ -180,9 +178,8 @@ def check_order(
 ) -> OrderCheck:
     """Compare all orders of labels on predictions and gold labels, (n,) with n > 0."""
     _, right = _right_by_order(predictions, gold, n_labels)
-    best, second, *_ = right
-    accuracies = [right[order] / len(gold) for order in (tuple(range(n_labels)), best, second)]
-    return OrderCheck(len(gold), accuracies[0], best, *accuracies[1:])
+    best, n = next(iter(right)), len(gold)
+    return OrderCheck(n, right[tuple(range(n_labels))] / n, best, right[best] / n)
 
 
 def order_from_seeds(
@@ -207,9 +204,9 @@ def order_from_seeds(
     best, second, *_ = right
     p_value = 0.0
     for other in [*right][1:]:  # a one-sided sign test
-        differ = [row for row in range(len(known)) if best[row] != other[row]]
-        wins = sum(int(confusion[row, best[row]]) for row in differ)
-        n = wins + sum(int(confusion[row, other[row]]) for row in differ)
+        differ = [(c, a, b) for c, (a, b) in enumerate(zip(best, other, strict=True)) if a != b]
+        wins, losses = (sum(int(confusion[d[0], d[k]]) for d in differ) for k in (1, 2))
+        n = wins + losses
         p_value = max(p_value, sum(comb(n, k) for k in range(wins, n + 1)) / (1 << n))
     p_value = min(1.0, (len(right) - 1) * p_value)
     evidence = {

@@ -146,16 +146,13 @@ def require_probabilities(
     rows, shape = answers.probabilities, (len(pairs), len(labels))
     got = f"{'none' if rows is None else rows.shape}"
     if rows is not None and rows.shape == shape:
-        good = (rows >= 0).all(axis=1) & (abs(rows.sum(axis=1) - 1) <= SUM_TOLERANCE)
-        if good.all():
+        bad = ~((rows >= 0).all(axis=1) & (abs(rows.sum(axis=1) - 1) <= SUM_TOLERANCE))
+        if not bad.any():
             return rows
-        first, why = int((~good).argmax()), "of logits take the softmax"
+        first, why = int(bad.argmax()), "of logits take the softmax"
         if not np.isfinite(rows[first]).all():
             why = "the model overflows, as in float16 (try another `dtype`), or is damaged"
-        got = (
-            f"{rows[first].tolist()} for the pair {pairs[first]} ({(~good).sum():,} of "
-            f"{len(good):,} answers); {why}"
-        )
+        got = f"{rows[first].tolist()} for the pair {pairs[first]} ({bad.sum():,} answers); {why}"
     raise ValueError(
         f"probabilities: expected numbers from 0 to 1 with the sum 1, of shape {shape}, got {got}"
     )

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,15 +38,13 @@ def read_prompt(
     """Make the prompt with the few-shot examples that a user asks for.
 
     Args:
-        shots: `auto`: `exc` where there are such examples, else `mix`, and `none` of other formats
-            than NLI; `exc`: the six examples from the training or development set of the
-            problems' own source; for Adversarial NLI, of which there are none here, those
-            of MultiNLI, which the log says; `mix`: three from SNLI and three from
-            MultiNLI (paper, Table 8); `snli` or `mnli`: these six, whatever the problems;
-            `none`; `seeds`: those that are held out; or a file, TOML (tables `[[example]]`) or
-            JSON lines, with the fields, such as `premise` and `hypothesis`, and `label` (a name or
-            its position). TOML may also have `question`, the text of the question with names of
-            fields and `choices` in braces, and a table `[choices]` with a name for each label.
+        shots: `exc`: the six examples from the training or development set of the problems' own
+            source, for Adversarial NLI those of MultiNLI, which the log says; `mix`: three from
+            SNLI and three from MultiNLI (paper, Table 8); `auto`: the first of these that there
+            are, and `none` of other formats than NLI; `snli` or `mnli`: these six; `seeds`: those
+            that are held out; or a file, TOML (tables `[[example]]`) or JSON lines, with the
+            fields, such as `premise`, and `label` (a name or its position). TOML may also have
+            `question`, with names of fields and `choices` in braces, and a table `[choices]`.
         sources: Where the problems are from, such as `snli`; `exc` and `auto` ask.
         start: See `Prompt.start`.
         problem_format: Fields and labels of the problems. Bundled examples are of NLI.
@@ -74,7 +73,7 @@ def read_prompt(
             f"{shots!r}"
         )
     if shots in ("auto", "exc"):
-        shots = _own_examples(sorted(set(sources)), otherwise="mix" if shots == "auto" else None)
+        shots = _own_examples(shots, sorted(set(sources)))
     shots = "mixed" if shots == "mix" else shots
     template, examples = _read_examples(shots, template)
     counts = Counter(example.label for example in examples)
@@ -96,30 +95,27 @@ def require_choices(prompt: Prompt) -> None:
         )
 
 
-def _own_examples(sources: Sequence[str], *, otherwise: str | None) -> str:
-    """Name the bundled examples of the problems' sources; `otherwise` or raise if none are."""
+def _own_examples(shots: str, sources: Sequence[str]) -> str:
+    """Name the bundled examples of the problems' sources; of none, take "mix" or raise."""
     files = dict(_SUBSTITUTES)
     for own in _BUNDLED:
         files |= dict.fromkeys(tomllib.loads(_bundled(own)).get("sources", []), own)
     names = {files.get(source) for source in sources}
-    if len(names) == 1 and (name := names.pop()):
-        if substituted := [source for source in sources if source in _SUBSTITUTES]:
-            log.warning(
-                "`shots` exc: there are no examples of %s; those of %s are shown",
-                ", ".join(substituted), name,
-            )  # fmt: skip
-        return name
-    if otherwise:
-        log.info(
+    name = names.pop() if len(names) == 1 else None
+    others = sources if name is None else [s for s in sources if s in _SUBSTITUTES]
+    if name is None and shots == "exc":
+        raise ValueError(
+            f"shots: expected with exc problems of one of the sources {', '.join(files)} "
+            f"(MultiNLI's may go together), got {', '.join(sources) or 'none'}; run sources one by "
+            "one, or choose mix, snli, mnli, none or a file of your own"
+        )
+    if others or name is None:
+        log.log(
+            logging.INFO if name is None else logging.WARNING,
             "`shots`: there are no examples of %s; those of %s are shown",
-            ", ".join(sources) or "these problems", otherwise,
+            ", ".join(others) or "these problems", name or "mix",
         )  # fmt: skip
-        return otherwise
-    raise ValueError(
-        f"shots: expected with exc problems of one of the sources {', '.join(files)} (MultiNLI's "
-        f"may go together), got {', '.join(sources) or 'none'}; run sources one by one, or choose "
-        "mix, snli, mnli, none or a file of your own"
-    )
+    return name or "mix"
 
 
 def _bundled(name: str) -> str:
@@ -154,22 +150,22 @@ def _read_examples(shots: str, template: Template) -> tuple[Template, tuple[Exam
 def _own_template(content: Mapping[str, Any], where: str, template: Template) -> Template:
     fields, labels = template.fields, template.labels
     names = content.get("choices", dict(zip(labels, template.choices, strict=True)))
+    if not isinstance(names, dict) or {*names} != {*labels}:
+        raise ValueError(
+            f"{where}: choices: expected a text for each of {', '.join(labels)}, got {names}"
+        )
     question = str(content.get("question", template.question)).strip("\n")
-    choices = tuple(str(names.get(label)) for label in labels) if isinstance(names, dict) else ()
+    choices = tuple(str(names[label]) for label in labels)
     in_choices = {name for text in choices for name in PLACE.findall(text)}
     used = {*PLACE.findall(question)} | in_choices
     odd = [f"{{{name}}}" for name in sorted(used - {*fields, "choices"})]
     odd += ["{choices}"] * ("choices" in in_choices)
     odd += [f"none for {{{field}}}" for field in fields if field not in used]
-    expected, got = "", ""
-    if not choices or {*names} != {*labels}:
-        expected, got = f"choices: expected a text for each of {', '.join(labels)}", f"{names}"
-    elif odd:
-        places = f"{{{'}, {'.join(fields)}}}"
-        expected = f"question: expected places for {places} and, if letters are to be chosen, "
-        expected, got = expected + "{choices}", odd[0]
-    if got:
-        raise ValueError(f"{where}: {expected}, got {got}")
+    if odd:
+        raise ValueError(
+            f"{where}: question: expected places for {{{'}, {'.join(fields)}}} and, if letters "
+            f"are to be chosen, {{choices}}, got {odd[0]}"
+        )
     return replace(template, question=question, choices=choices)
 
 
@@ -178,11 +174,8 @@ def _example(row: Any, where: str, template: Template) -> Example:
     texts: tuple[Any, ...] = tuple(values.get(field) for field in template.fields)
     label = values.get("label")
     number = labels.index(label) if label in labels else label
-    if (
-        not all(isinstance(text, str) and text.strip() for text in texts)
-        or type(number) is not int
-        or number not in range(len(labels))
-    ):
+    is_good = all(isinstance(text, str) and text.strip() for text in texts)
+    if not is_good or type(number) is not int or number not in range(len(labels)):
         raise ValueError(
             f"{where}: expected texts {', '.join(template.fields)} and label, one of "
             f"{', '.join(labels)} or its position from 0, got {row!r:.200}"
@@ -214,13 +207,9 @@ def written_prompts(
     """Write prompts, if `chat` in the tokenizer's chat template, which gets `more` variables."""
     if not chat:
         return [prompt.text(*pair) for pair in pairs]
-    texts: list[str] = tokenizer.apply_chat_template(
-        [prompt.messages(*pair) for pair in pairs],
-        tokenize=False,
-        add_generation_prompt=True,
-        **more,
-    )
-    return texts
+    chats = [prompt.messages(*pair) for pair in pairs]
+    more |= {"tokenize": False, "add_generation_prompt": True}
+    return list(tokenizer.apply_chat_template(chats, **more))
 
 
 def encoded(tokenizer: Any, texts: list[str], *, special: bool) -> list[list[int]]:
@@ -299,9 +288,4 @@ class PromptTokens:
 
 def common_prefix(rows: Sequence[list[int]]) -> list[int]:
     """Find the longest sequence that all rows begin with."""
-    # The smallest and the largest row differ first where any two do.
-    first, last = min(rows), max(rows)
-    for i, (a, b) in enumerate(zip(first, last, strict=False)):
-        if a != b:
-            return first[:i]
-    return first[: min(len(first), len(last))]
+    return list(os.path.commonprefix(rows))  # noqa: RUF071 - of any sequences

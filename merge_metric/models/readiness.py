@@ -58,27 +58,21 @@ def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
     lists = tomllib.loads(file.read_text(encoding="utf-8"))
     if name not in lists:
         raise ValueError(f"preset: expected one of {', '.join(lists)}, got {name!r}")
-    presets, wanted = (
-        [Preset(**entry) for entry in lists[name]],
-        {entry.casefold(): entry for entry in only},
-    )
-    names = [p.name for p in presets] + list(dict.fromkeys(p.group for p in presets))
-    if unknown := wanted.keys() - map(str.casefold, names):
-        odd = wanted[min(unknown)]
+    presets, wanted = [Preset(**entry) for entry in lists[name]], {*map(str.casefold, only)}
+    names = list(dict.fromkeys([p.name for p in presets] + [p.group for p in presets]))
+    for odd in (o for o in only if o.casefold() not in map(str.casefold, names)):
         advice = did_you_mean(odd, names, f"; `merge-nli models --preset {name}` lists them")
         raise ValueError(
             f"only: expected models of the preset {name} or groups, got {odd!r}{advice}"
         )
-    chosen = wanted or dict.fromkeys(map(str.casefold, names))
-    return [p for p in presets if {p.name.casefold(), p.group.casefold()} & chosen.keys()]
+    return [p for p in presets if not only or {p.name.casefold(), p.group.casefold()} & wanted]
 
 
 def request_of(entry: Preset, request: ModelRequest) -> ModelRequest:
     """Fill a preset's model into a request; without a document, seeds decide its label order."""
+    of_seeds = "seeds" if entry.label_order == "seeds" else None
     order = request.label_order if entry.kind == "classifier" else None
-    if order is None and entry.label_order == "seeds":
-        order = "seeds"
-    return replace(request, model=entry.model, kind=entry.kind, label_order=order)
+    return replace(request, model=entry.model, kind=entry.kind, label_order=order or of_seeds)
 
 
 def on_hub(presets: Sequence[Preset], only: Sequence[str] = ()) -> list[Preset]:
@@ -196,11 +190,10 @@ def require_all(looks: Sequence[Mapping[str, Any]], advice: str = "") -> None:
     for look in wrong:
         name, model = look["name"], look["model"]
         shown = f"./{model}" if model.isidentifier() and Path(model).exists() else model
-        if Path(model).name != Path(name).name:
-            shown = f"{name} ({shown})"
+        shown = shown if Path(model).name == Path(name).name else f"{name} ({shown})"
         models_of.setdefault(look["wrong"], []).append(shown)
-    lines = [f"{', '.join(names)}: {problem}" for problem, names in models_of.items()]
-    if lines:
+    if wrong:
+        lines = [f"{', '.join(names)}: {problem}" for problem, names in models_of.items()]
         end = advice and (f"; {advice}" if len(looks) == 1 else f"\n{advice}")
         head = f"{len(wrong)} of {len(looks)} models cannot be used as they are:"
         raise ValueError("\n  ".join([head, *lines] if len(looks) > 1 else lines) + end)
@@ -224,12 +217,10 @@ def this_machine(device: str) -> Machine:
 
 def machine_for(distribution: Distribution | None, device: str) -> Machine:
     """Describe the machine on which a model runs: this one, part of it, or a cluster task's."""
-    if distribution is None:
-        return this_machine(device)
-    if distribution.executor == "local":
+    if distribution is None or distribution.executor == "local":
         machine = this_machine(device)
-        at_once = min(distribution.workers, distribution.tasks)
-        has_own = machine.device != "cpu" and distribution.gpus
+        at_once = min(distribution.workers, distribution.tasks) if distribution else 1
+        has_own = machine.device != "cpu" and distribution and distribution.gpus
         if machine.memory_bytes is None or at_once == 1 or has_own:
             return machine
         part, owner = machine.memory_bytes // at_once, f"each of {at_once} tasks at a time"

@@ -140,6 +140,6 @@ def test_examples_for_sources_that_have_none(caplog: pytest.LogCaptureFixture) -
     """ANLI is shown examples of MultiNLI; sources with different examples are refused."""
     assert read_prompt("exc", sources=["anli-r3", "anli-r2"]) == read_prompt("mnli")
     substituted = "there are no examples of anli-r2, anli-r3; those of mnli are shown"
-    assert caplog.messages == [f"`shots` exc: {substituted}"]
+    assert caplog.messages == [f"`shots`: {substituted}"]
     with pytest.raises(ValueError, match=r"may go together\), got anli-r1, snli; run sources one"):
         read_prompt("exc", sources=["snli", "anli-r1"])
