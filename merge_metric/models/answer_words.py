@@ -9,8 +9,9 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """Letters of choices, in the order of the labels."""
@@ -46,10 +47,11 @@ _TURN: Final = re.compile(
 )
 """Special tokens that begin or end a turn, with the name of a role, in the usual chat templates."""
 _TOKEN: Final = re.compile(rf"{_TURN.pattern}|<{_BAR}[^|｜<>]{{1,40}}{_BAR}>", re.IGNORECASE)
-_MARK: Final = re.compile(
+MARK: Final = re.compile(
     rf"{_OPENING.pattern}|{_CLOSING.pattern}|<\|(?:start|channel|message)\|>|{_TURN.pattern}",
     re.IGNORECASE,
 )
+"""Special tokens that begin or end the thinking, a channel or a turn."""
 _NEXT: Final = (
     r"(?:(?:next|new|another)[ \t]+)?(?:question|example|problem|exercise|task|instruction|input)"
     r"\b[ \t]*(?:#?\d+)?[*_ \t]*(?:[:.)]|[\r\n]|$)|(?:user|human|q[ \t]*\d*)[*_ \t]*:"
@@ -252,21 +254,14 @@ class AnswerReader:
         stated = _without_conditions(answer)
         opening = len(_SENTENCES.split(answer)[0]) if is_cut else len(answer)
         revised = [match.span() for match in self._revised.finditer(stated)]
-        explicit = [
-            claim
-            for claim in (
-                *(
-                    claim
-                    for pattern, is_bare in self._stated
-                    for claim in self._claims(pattern, stated)
-                    if not (is_bare and any(start <= claim.start < end for start, end in revised))
-                ),
-                *self._objects(answer),
-            )
-            if claim.start < opening or not re.search(r"\w", answer[claim.end :])
-        ]
-        if explicit:
-            return self._unless_revised(max(explicit), stated), True
+        claims = [*self._objects(answer)]
+        for pattern, is_bare in self._stated:
+            for claim in self._claims(pattern, stated):
+                if not (is_bare and any(start <= claim.start < end for start, end in revised)):
+                    claims.append(claim)
+        at_end = [c for c in claims if c.start < opening or not re.search(r"\w", answer[c.end :])]
+        if at_end:
+            return self._unless_revised(max(at_end), stated), True
         only, lines = (
             [claim for claim in self._claims(pattern, stated) if claim.start < opening]
             for pattern in (self._only, self._line)
@@ -302,11 +297,9 @@ class AnswerReader:
 
     def _objects(self, text: str) -> Iterator[_Claim]:
         for match in re.finditer(r"\{[^{}]*\}", text):
-            try:
-                value = json.loads(match[0])
-            except (ValueError, RecursionError):
-                continue
-            values = {str(key).casefold(): item for key, item in value.items()}
+            values = dict[str, Any]()
+            with suppress(ValueError, RecursionError):
+                values = {key.casefold(): item for key, item in json.loads(match[0]).items()}
             given = next((values[key] for key in _KEYS if key in values), None)
             if given is None and len(values) == 1:
                 (given,) = values.values()
@@ -316,9 +309,12 @@ class AnswerReader:
 
     def _without_list(self, text: str) -> str:
         """Blank lines, one after the other, that begin with different choices."""
-        lines = text.split("\n")
+        lines, named = text.split("\n"), list[int]()
         rows = [row for row, line in enumerate(lines) if line.strip()]
-        named = [self._listed(lines[row]) for row in rows]
+        for row in rows:
+            letter = (item := self._item.match(lines[row])) and item["letter"]
+            label = self._position[_plain(item["label"])] if item and not letter else NO_LABEL
+            named.append(self.letters.index(letter.upper()) if letter else label)
         start = 0
         while start < len(rows):
             stop = start
@@ -334,13 +330,6 @@ class AnswerReader:
             start = max(stop, start + 1)
         return "\n".join(lines).strip("\n")
 
-    def _listed(self, line: str) -> int:
-        if not (item := self._item.match(line)):
-            return NO_LABEL
-        if item["letter"]:
-            return self.letters.index(item["letter"].upper())
-        return self._position[_plain(item["label"])]
-
     def _in_sentences(self, text: str) -> int:
         for sentence in reversed(_SENTENCES.split(text)):
             named = {
@@ -353,12 +342,8 @@ class AnswerReader:
         return NO_LABEL
 
 
-@lru_cache(maxsize=256)
-def answer_reader(
-    labels: tuple[str, ...], choices: tuple[str, ...] | None = None, stop: str = ""
-) -> AnswerReader:
-    """Make a reader, or take the one made before."""
-    return AnswerReader(labels, choices, stop)
+answer_reader: Final = lru_cache(maxsize=256)(AnswerReader)
+"""Function that makes a reader, or takes the one made before."""
 
 
 def without_thinking(text: str) -> str:
@@ -376,15 +361,6 @@ def without_thinking(text: str) -> str:
     if opening := _OPENING.search(text):
         text = text[: opening.start()]
     return _TOKEN.sub("", text).strip()
-
-
-def is_mark(token: str) -> bool:
-    """Tell whether a special token begins or ends the thinking, a channel or a turn.
-
-    >>> is_mark("[THINK]"), is_mark("<|channel|>"), is_mark("<|im_end|>"), is_mark("<unk>")
-    (True, True, True, False)
-    """
-    return bool(_MARK.fullmatch(token))
 
 
 def thinking_begun(prompt: str) -> str:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import nullcontext, suppress
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import islice
 from logging import ERROR, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -270,10 +270,9 @@ _PROBES: Final = (
 )
 """Pairs of texts with capitals, accents, punctuation, digits, rare words, and line breaks."""
 _OF_BERT: Final = {
-    "do_lower_case": "lowercase",
-    "strip_accents": "strip_accents",
+    "do_lower_case": "lowercase", "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
-}
+}  # fmt: skip
 """Settings by which BERT's classes change the normaliser of the file → their names in it."""
 _TYPED, _NEVER_TYPED = frozenset({"xlnet"}), frozenset({"big_bird"})
 """Types of models whose `type_vocab_size` misleads: trained with types of tokens, or without."""
@@ -295,8 +294,8 @@ def read_tokenizer(inspection: Inspection, folder: Path, config: Any) -> Any:
             tokenizer = AutoTokenizer.from_pretrained(
                 folder, config=config, trust_remote_code=False, gguf_file=gguf
             )
-    most = getattr(config.get_text_config(), "vocab_size", None) or tokenizer.vocab_size
     size = tokenizer.vocab_size  # tokens that were added to it do not count
+    most = getattr(config.get_text_config(), "vocab_size", None) or size
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         size = 0  # transformers makes one up where it finds no file of the kind it wants
     if not 0 < size <= most:
@@ -325,14 +324,13 @@ def _own_tokenizer(folder: Path, config: Any, name: str) -> Any:
         content = json.loads(file.read_text(encoding="utf-8"))
         stated_special = {"add_bos_token", "add_eos_token"} & settings.keys()
         special = content.get("post_processor") is not None and not stated_special
-        contents = [json.dumps(content)]
+        as_it_is, fast = json.dumps(content), cast("Any", Fast)
         normalizer, splitter = content.get("normalizer") or {}, content.get("pre_tokenizer") or {}
         if normalizer.get("type") == "BertNormalizer":
             normalizer |= {own: settings[key] for key, own in _OF_BERT.items() if key in settings}
         if "add_prefix_space" in splitter and "add_prefix_space" in settings:
             splitter["add_prefix_space"] = bool(settings["add_prefix_space"])
-        contents.append(json.dumps(content))
-        backends, fast = map(Tokenizer.from_str, dict.fromkeys(contents)), cast("Any", Fast)
+        backends = map(Tokenizer.from_str, {as_it_is, json.dumps(content)})
         wanted = [_tokens(fast(tokenizer_object=backend), special) for backend in backends]
         if _tokens(tokenizer, special) not in wanted:
             named = settings.get("tokenizer_class") or type(tokenizer).__name__
@@ -420,14 +418,12 @@ def word_tokens(tokenizer: Any) -> PairTokens | None:
     def of_word(word: str) -> list[int]:
         return list(tokenizer.encode(word, add_special_tokens=False).ids)
 
-    def of_pair(first: str, second: str) -> tuple[list[int], list[int]] | None:
-        for text in (first, second):
+    def of_pair(*pair: str) -> tuple[list[int], list[int]] | None:
+        for text in pair:
             is_plain = text.isascii() and text.isprintable()
             if not is_plain or any(token in text for token in special):
                 return None
-        one, other = (
-            list(chain.from_iterable(map(of_word, _WORD.findall(text)))) for text in (first, second)
-        )
+        one, other = ([n for w in _WORD.findall(text) for n in of_word(w)] for text in pair)
         return (
             [*ids[:i], *one, *ids[i + 1 : j], *other, *ids[j + 1 :]],
             [*types[:i], *types[i : i + 1] * len(one), *types[i + 1 : j],

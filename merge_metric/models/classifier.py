@@ -22,12 +22,7 @@ from merge_metric.models.checkpoints import (
 )
 from merge_metric.models.inspection import CLASSIFIER, inspect
 from merge_metric.models.label_order import LabelOrder, read_order
-from merge_metric.models.pair_model import (
-    Answers,
-    Description,
-    batched,
-    batches_of,
-)
+from merge_metric.models.pair_model import Answers, Description, batched, batches_of
 
 if TYPE_CHECKING:
     from merge_metric.models.pair_model import Pair, Prepared
@@ -161,34 +156,32 @@ class Classifier:
         def row_of(values: Iterable[Sequence[int]]) -> _Encoded:
             return {n: np.array(ids, np.int32) for n, ids in zip(names, values, strict=False)}
 
-        def tokenize(places: Sequence[int], most: int | None) -> Iterator[_Encoded]:
-            tokens = self._tokenizer(
-                *([pairs[i][side] for i in places] for side in (0, 1)),
-                truncation="longest_first" if most else False,
-                max_length=most,
-                return_attention_mask=False,
-                verbose=False,
-            )
-            return map(row_of, zip(*(tokens[name] for name in names), strict=True))
+        def tokenize(places: Sequence[int], most: int = 0) -> Iterator[tuple[int, _Encoded]]:
+            for start in range(0, len(places), _TOKENISED):
+                block = places[start : start + _TOKENISED]
+                values: Iterable[Sequence[Sequence[int]]]
+                if self._backend is not None and not most:
+                    encodings = self._backend.encode_batch_fast([pairs[i] for i in block])
+                    values = ((encoding.ids, encoding.type_ids) for encoding in encodings)
+                else:
+                    tokens = self._tokenizer(
+                        *([pairs[i][side] for i in block] for side in (0, 1)),
+                        truncation="longest_first" if most else False,
+                        max_length=most or None,
+                        return_attention_mask=False,
+                        verbose=False,
+                    )
+                    values = zip(*(tokens[name] for name in names), strict=True)
+                yield from zip(block, map(row_of, values), strict=True)
 
         rows: dict[int, _Encoded] = {}
         for i, (first, second) in enumerate(pairs if self._words else ()):
             if self._words and (tokens := self._words(first, second)):
                 rows[i] = row_of(tokens)
-        others = [i for i in range(len(pairs)) if i not in rows]
-        for start in range(0, len(others), _TOKENISED):
-            places = others[start : start + _TOKENISED]
-            if self._backend is None:
-                rows |= zip(places, tokenize(places, None), strict=True)
-            else:
-                encodings = self._backend.encode_batch_fast([pairs[i] for i in places])
-                encoded = (row_of((encoding.ids, encoding.type_ids)) for encoding in encodings)
-                rows |= zip(places, encoded, strict=True)
+        rows |= tokenize([i for i in range(len(pairs)) if i not in rows])
         most = self.max_tokens or 0
         cut = [i for i, row in rows.items() if 0 < most < len(row["input_ids"])]
-        for start in range(0, len(cut), _TOKENISED):
-            places = cut[start : start + _TOKENISED]
-            rows |= zip(places, tokenize(places, most), strict=True)
+        rows |= tokenize(cut, most)
         return [rows[i] for i in range(len(pairs))], set(cut)
 
     def _run(self, rows: Sequence[_Encoded]) -> NDArray[np.float64]:

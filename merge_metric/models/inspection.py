@@ -163,8 +163,7 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
             base = _inspect(list_files(place), head, is_base=True)
         except ValueError as error:
             raise ValueError(f"{where}: its base model cannot be loaded: {error}") from error
-        asked = f"@{place.revision}" if place.revision else ""
-        notes = (*base.notes, f"merges the adapter into {place.source}{asked}")
+        notes = (*base.notes, f"merges the adapter into {place.asked}")
         config = config if says_classes else base.config
     weights = find_weights(files, "adapter_model" if is_adapter else "model")
     tokenizer = next((", ".join(s) for s in _TOKENIZERS if all(n in files for n in s)), "")

@@ -12,6 +12,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Final
@@ -20,15 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.redaction import mask_secrets
-from merge_metric.models.answer_words import NO_LABEL, answer_reader, is_mark, thinking_begun
+from merge_metric.models.answer_words import MARK, NO_LABEL, answer_reader, thinking_begun
 from merge_metric.models.checkpoints import Loaded
-from merge_metric.models.pair_model import (
-    Answers,
-    Description,
-    Pair,
-    batched,
-    batches_of,
-)
+from merge_metric.models.pair_model import Answers, Description, Pair, batched, batches_of
 from merge_metric.models.prompts import (
     PromptTokens,
     common_prefix,
@@ -121,8 +116,7 @@ class LanguageModel:
         self._max_tokens = int(positions or tokenizer.model_max_length)
         # whether the head can be computed at only some positions
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
-        self._budget = batch_tokens or tokens_for(model)
-        self._keeps_apart = keeps_apart(model)
+        self._budget = (batch_tokens or tokens_for(model)) if keeps_apart(model) else 1
         self._filler = 0 if model.device.type == "cpu" else _FILLER
 
     def describe(self) -> Description:
@@ -204,10 +198,9 @@ class LanguageModel:
 
     def _batches(self, shapes: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
         """Group rows by their numbers of own and shared tokens, as far as memory allows."""
-        budget = self._budget if self._keeps_apart else 1
         vocabulary = self._model.config.get_text_config().vocab_size
         layer_bytes = self._cache.layer_bytes if self._cache else 0
-        for batch in batches_of(shapes, budget, mixed=False, filler=self._filler):
+        for batch in batches_of(shapes, self._budget, mixed=False, filler=self._filler):
             (shortest, _), (longest, shared) = shapes[batch[0]], shapes[batch[-1]]
             kept = longest - shortest + 1 if self._keeps_logits else longest
             row_bytes = max((shared + longest) * layer_bytes, kept * vocabulary * 4)
@@ -259,15 +252,13 @@ class Words:
     @classmethod
     def of(cls, request: ModelRequest) -> Words:
         """Take the settings from a user's request."""
-        more: dict[str, Any] = {}
-        if request.reasoning_effort:
-            more["reasoning_effort"] = request.reasoning_effort
+        effort = request.reasoning_effort
+        more: dict[str, Any] = {"reasoning_effort": effort} if effort else {}
         for text in request.server_settings:
             name, _, value = text.partition("=")
-            try:
+            more[name] = value
+            with suppress(ValueError):
                 more[name] = json.loads(value)
-            except ValueError:
-                more[name] = value
             shown = json.dumps({name: more[name]})
             if "=" not in text or not name.isidentifier() or mask_secrets(shown) != shown:
                 raise ValueError(
@@ -277,19 +268,15 @@ class Words:
                 )
         samples, heat = request.samples, more.get("temperature", request.temperature)
         most, seed = request.max_requests, more.get("seed")
-        refusals = {
-            f"at least as many `max_requests`, got {most}": samples > (most or math.inf),
-            "a temperature above 0, got 0": samples > 1 and heat == 0,
-            f"no seed among the server's settings, got {seed}": samples > 1 and seed is not None,
-        }
-        for words in (words for words, is_refused in refusals.items() if is_refused):
-            raise ValueError(f"samples: expected with {samples} {words}")
-        return cls(
-            max_tokens=request.max_answer_tokens,
-            temperature=request.temperature,
-            samples=samples,
-            more=more,
-        )
+        for is_refused, words in (
+            (samples > (most or math.inf), f"at least as many `max_requests`, got {most}"),
+            (samples > 1 and heat == 0, "a temperature above 0, got 0"),
+            (samples > 1 and seed is not None, f"no seed among the server's settings, got {seed}"),
+        ):
+            if is_refused:
+                raise ValueError(f"samples: expected with {samples} {words}")
+        tokens, heat = request.max_answer_tokens, request.temperature
+        return cls(max_tokens=tokens, temperature=heat, samples=samples, more=more)
 
     def describe(self) -> dict[str, Any]:
         """Return the settings as they stand in the metadata."""
@@ -311,9 +298,7 @@ class Words:
     def read(
         self, prompt: Prompt, pair: Pair, answers: Sequence[Written]
     ) -> tuple[list[float], int, float, str]:
-        """Read the answers to a question.
-
-        Returns shares of the labels, the label that counts, the share without one, the words kept.
+        """Return shares of the labels, the one that counts, the share without, the words kept.
 
         >>> from merge_metric.models.prompts import read_prompt
         >>> written = [(text, False) for text in ("B", "Neutral.", "A", "Hm.")]
@@ -323,11 +308,10 @@ class Words:
         template = prompt.template
         reader = answer_reader(template.labels, template.named(*pair), prompt.stop)
         codes = [reader.read(text, is_cut=is_cut) for text, is_cut in answers]
-        counts = np.bincount([c for c in codes if c != NO_LABEL], minlength=len(template.labels))
+        n, lost = len(template.labels), codes.count(NO_LABEL) / len(codes)
+        counts = np.bincount([c for c in codes if c != NO_LABEL], minlength=n)
         kept = "\n———\n".join(reader.kept(text, len(answers)) for text, _ in answers)
-        lost = codes.count(NO_LABEL) / len(codes)
         if not counts.any():
-            n = len(template.labels)
             return [1 / n] * n, NO_LABEL, lost, kept
         best = np.flatnonzero(counts == counts.max()).tolist()
         if len(best) > 1:  # ties are broken by an order that depends on the question
@@ -364,9 +348,8 @@ def keyed_draws(keys: Sequence[bytes], temperature: float, device: Any) -> Calla
     """
     import torch
 
-    sources = [torch.Generator(device) for _ in keys]
-    for source, key in zip(sources, keys, strict=True):
-        source.manual_seed(int.from_bytes(hashlib.sha256(key).digest()[:7]))
+    seeds = [int.from_bytes(hashlib.sha256(key).digest()[:7]) for key in keys]
+    sources = [torch.Generator(device).manual_seed(seed) for seed in seeds]
 
     def with_noise(input_ids: Any, scores: Any) -> Any:
         noise = torch.empty_like(scores, dtype=torch.float32)
@@ -428,18 +411,14 @@ class WritingModel:
         return rows
 
     def _write(
-        self,
-        prompts: Sequence[list[int]],
-        draw: tuple[int, int],
-        counts: dict[str, int],
+        self, prompts: Sequence[list[int]], draw: tuple[int, int], counts: dict[str, int]
     ) -> list[Written]:
         import torch
 
         model, tokenizer = self._loaded.model, self._loaded.tokenizer
-        width = max(map(len, prompts))
+        width, pad = max(map(len, prompts)), tokenizer.pad_token_id
         end = model.generation_config.eos_token_id or tokenizer.eos_token_id
         ends = {end} if isinstance(end, int) else {*(end or ())}
-        pad = tokenizer.pad_token_id
         pad = min(ends, default=0) if pad is None else pad
         rows = torch.tensor([[pad] * (width - len(ids)) + ids for ids in prompts])
         mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompts])
@@ -463,11 +442,8 @@ class WritingModel:
             )[:, width:].tolist()
         answers = []
         # Only the special tokens that mark the end of the thinking or of a turn are kept.
-        silent = {
-            number
-            for number, token in tokenizer.added_tokens_decoder.items()
-            if token.special and not is_mark(token.content)
-        }
+        special = ((n, t.content) for n, t in tokenizer.added_tokens_decoder.items() if t.special)
+        silent = {number for number, text in special if not MARK.fullmatch(text)}
         for ids, answer in zip(prompts, written, strict=True):
             length = next((n for n, token in enumerate(answer) if token in ends), None)
             text = tokenizer.decode([token for token in answer[:length] if token not in silent])

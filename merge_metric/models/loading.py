@@ -272,14 +272,12 @@ def as_model(
         from merge_metric.models.prompts import read_prompt
         from merge_metric.models.remote import RemoteModel
 
+        url, key = str(model.base_url), getattr(model, "api_key", None) or ""
         request = ModelRequest(
-            model=name,
-            base_url=str(model.base_url),
-            chat_template=True,
-            strict_server=strict_server,
+            model=name, base_url=url, chat_template=True, strict_server=strict_server
         )
         prompt = read_prompt("auto", sources=sources, problem_format=problem_format)
-        return RemoteModel(request, prompt=prompt, api_key=getattr(model, "api_key", None) or "")
+        return RemoteModel(request, prompt=prompt, api_key=key)
     is_encoder = any(base.__name__ == "CrossEncoder" for base in type(model).__mro__)
     network, tokenizer = (model, None) if is_encoder else (None, None)
     if isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "state_dict"):
@@ -303,9 +301,8 @@ def as_model(
                 model.predict, activation_fn=lambda logits: logits, apply_softmax=True,
                 convert_to_numpy=True, show_progress_bar=False,
             )  # fmt: skip
-            asked = AskedFunction(
-                ask, name=name, order=known, kind="cross-encoder", batch_size=batch_size
-            )
+            kind = "cross-encoder"
+            asked = AskedFunction(ask, name=name, order=known, kind=kind, batch_size=batch_size)
         else:
             from merge_metric.models.classifier import Classifier
 
@@ -334,8 +331,8 @@ def _function(
     batch_size: int,
 ) -> AskedFunction:
     is_estimator = hasattr(model, "classes_") and hasattr(model, "predict")
-    is_network = hasattr(model, "state_dict")
-    if isinstance(model, type) or is_network or not (is_estimator or callable(model)):
+    is_other = isinstance(model, type) or hasattr(model, "state_dict")
+    if is_other or not (is_estimator or callable(model)):
         raise TypeError(f"model: expected {_KINDS}; got {type(model).__name__}")
     name = name or str(getattr(model, "__name__", None) or type(model).__name__).strip("<>")
     source = "unknown" if order == SEEDS else "default"

@@ -44,6 +44,11 @@ class ModelFiles:
     def __contains__(self, name: str) -> bool:
         return name in self.sizes
 
+    @property
+    def asked(self) -> str:
+        """The folder, or the id with the revision that was asked for."""
+        return f"{self.source}@{self.revision}" if self.revision else self.source
+
     def where(self, name: str) -> str:
         """Say where a file is, for messages."""
         return f"{self.source}: {name}"
@@ -76,11 +81,10 @@ class ModelFiles:
         from huggingface_hub import constants
         from huggingface_hub.file_download import repo_folder_name
 
-        home = Path(
-            constants.HF_HUB_CACHE, repo_folder_name(repo_id=self.source, repo_type="model")
-        )
+        home = repo_folder_name(repo_id=self.source, repo_type="model")
         with suppress(OSError):  # a read-only cache that others fill
-            write_text(home / "refs" / (self.revision or "main"), str(self.commit))
+            reference = Path(constants.HF_HUB_CACHE, home, "refs", self.revision or "main")
+            write_text(reference, str(self.commit))
 
     @contextmanager
     def reading(self, expected: str, name: str = "", advice: str = "") -> Iterator[None]:
@@ -99,10 +103,9 @@ class ModelFiles:
                 causes.append(c)
             answers = [getattr(cause, "response", None) for cause in causes]
             statuses = [answer.status_code for answer in answers if answer is not None]
-            asked = f"{self.source}@{self.revision}" if self.revision else self.source
-            place = self.where(name) if name else asked
+            place = self.where(name) if name else self.asked
             if refused := [w for c in causes if (w := refusal(c, "model", self.source))]:
-                place, words = asked, refused[0]  # it applies to all files
+                place, words = self.asked, refused[0]  # it applies to all files
             elif self.folder is not None or not isinstance(error, (OSError, http_error())):
                 text = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
                 text = textwrap.shorten(text, 300, placeholder=" …") or type(error).__name__
@@ -207,7 +210,6 @@ class Weights:
     names: tuple[str, ...]
     """Names of the files, in order, without the index."""
     index: str | None = None
-    """Name of the index, which maps tensors to files."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Tensor → shape; of safetensors and adapters, as other files must be downloaded first."""
 
@@ -234,12 +236,11 @@ def find_weights(files: ModelFiles, stem: str) -> Weights:
             shapes = read_shapes(files, names) if stem == "adapter_model" else {}
             return Weights("pickle", tuple(names), index, shapes)
         return Weights("safetensors", tuple(names), index, read_shapes(files, names))
-    gguf = [name for name in sorted(files.sizes) if name.endswith(".gguf")]
-    shown = ", ".join(sorted(files.sizes)[:9]) or "nothing"
-    raise ValueError(
-        f"{files.source}: expected weights as {stem}.safetensors or {pickled}.bin, found "
-        + (f"GGUF files: name one with `gguf_file`, such as {gguf[0]}" if gguf else f"only {shown}")
-    )
+    shown = f"only {', '.join(sorted(files.sizes)[:9]) or 'nothing'}"
+    if gguf := [name for name in sorted(files.sizes) if name.endswith(".gguf")]:
+        shown = f"GGUF files: name one with `gguf_file`, such as {gguf[0]}"
+    expected = f"weights as {stem}.safetensors or {pickled}.bin"
+    raise ValueError(f"{files.source}: expected {expected}, found {shown}")
 
 
 def read_shapes(files: ModelFiles, names: Iterable[str]) -> dict[str, tuple[int, ...]]:

@@ -23,9 +23,7 @@ Prepared = tuple[list[list[int]], Callable[[list[int]], _Answers]]
 Pair = tuple[str, ...]
 """Texts of a problem: the first and the others joined or, for language models, all fields."""
 
-_LM, _SERVER = "Language models", "Models on a server"
-_WORDS = "Answers in words"
-"""Heading of the help for settings of answers in words."""
+_LM, _SERVER, _WORDS = "Language models", "Models on a server", "Answers in words"
 
 
 def batched(
@@ -56,8 +54,6 @@ def batches_of(
     batch have several second numbers and any lengths without padding; else the second numbers of
     a batch are equal, and padding to its longest text takes at most `filler` tokens.
 
-    >>> batches_of([(3, 0), (2, 0), (3, 0), (2, 0)], 5, mixed=False)
-    [[1, 3], [2], [0]]
     >>> batches_of([(3, 0), (2, 0), (3, 0), (2, 0)], 9, mixed=False, filler=2)
     [[1, 3, 0], [2]]
     """

@@ -123,7 +123,7 @@ class RemoteModel:
         self._mask = mask
         self._retries, self._backoff, self._stopped = retries, backoff, threading.Event()
         self._request, self.name, self.prompt = request, mask_urls(request.model), prompt
-        self.words, self._top, self._left = words, _TOP[self.path], request.max_requests
+        self.words, self._top, self._left = words, _TOP[self.path], request.max_requests or math.inf
         self._lock, self._used, self._since = threading.Lock(), Counter[str](), 0.0
         self._odd, self._most_tokens, self._words_of_most = dict[str, Any](), 0, set[int]()
 
@@ -205,16 +205,14 @@ class RemoteModel:
 
     def _ask(self, pair: Pair, client: httpx.Client) -> Any:
         """Ask about a problem, once or as many times as there are samples of answers in words."""
-        body = self.body(pair)
-        times = self.words.samples if self.words else 1
+        body, times = self.body(pair), self.words.samples if self.words else 1
         with self._lock:  # all requests of a question or none, as incomplete answers are not kept
-            if self._left is not None:
-                if self._left < times:
-                    raise InterruptedError(
-                        f"{self._place}: stopped, as all questions that `max_requests` "
-                        "allows were asked; what was answered is kept: the same command goes on"
-                    )
-                self._left -= times
+            self._left -= times
+            if self._left < 0:
+                raise InterruptedError(
+                    f"{self._place}: stopped, as all questions that `max_requests` allows were "
+                    "asked; what was answered is kept: the same command goes on"
+                )
         answers = [self.take(body, self._post(client, body)) for _ in range(times)]
         return answers if self.words else answers[0]
 
@@ -385,11 +383,7 @@ def _first_choice(answer: Any) -> dict[str, Any]:
 
 
 def sentences(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Describe oddities of answers that the metadata of predictions record: key → sentence.
-
-    >>> list(sentences({"name": "m", "answered_as": ["m-mini"]}).values())
-    ['expected answers of the model m, the server says they are of m-mini']
-    """
+    """Describe oddities of answers that the metadata of predictions record: key → sentence."""
     oddities = {}
     if isinstance(models := metadata.get("answered_as"), list) and models:
         oddities["answered_as"] = (

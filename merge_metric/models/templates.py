@@ -53,9 +53,10 @@ class Template:
                 f"{len(ALPHABET)} labels, none with braces, and no field choices, got the labels "
                 f"{', '.join(labels)} and the fields {', '.join(fields)}"
             )
-        shown = [f"{_titled(field.replace('_', ' '))}: {{{field}}}" for field in fields]
+        shown = [f"{name[:1].upper()}{name[1:].replace('_', ' ')}: {{{name}}}" for name in fields]
         question = "\n".join([*shown, "{choices}", "Answer:"])
-        return cls(tuple(fields), tuple(labels), question, tuple(map(_titled, labels)))
+        choices = tuple(label[:1].upper() + label[1:] for label in labels)
+        return cls(tuple(fields), tuple(labels), question, choices)
 
     @property
     def shows_choices(self) -> bool:
@@ -78,10 +79,6 @@ class Template:
         values = dict(zip(self.fields, texts, strict=True))
         values["choices"] = "\n".join(f"{letter}. {name}" for letter, name in lines)
         return _filled(self.question, values)
-
-
-def _titled(name: str) -> str:
-    return name[:1].upper() + name[1:]
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
@@ -112,27 +109,9 @@ class Prompt:
         return cls(examples, template, record["name"], record["start"])
 
     def text(self, *texts: str) -> str:
-        """Write the whole prompt; of NLI " A", " B" or " C" is to follow.
-
-        >>> template = Template.of(["premise", "hypothesis"], ["true", "false"])
-        >>> print(Prompt((Example(("It rains.", "It pours."), 1),), template).text("A.", "B."))
-        Premise: It rains.
-        Hypothesis: It pours.
-        A. True
-        B. False
-        Answer: B
-        <BLANKLINE>
-        Premise: A.
-        Hypothesis: B.
-        A. True
-        B. False
-        Answer:
-        """
-        shown = "".join(
-            f"{self.template.text(*example.texts)} {self.answer(example)}\n\n"
-            for example in self.examples
-        )
-        return self.start + shown + self.template.text(*texts)
+        """Write the whole prompt; of NLI " A", " B" or " C" is to follow."""
+        blocks = [f"{self.template.text(*e.texts)} {self.answer(e)}" for e in self.examples]
+        return self.start + "\n\n".join([*blocks, self.template.text(*texts)])
 
     def answer(self, example: Example) -> str:
         """Write an example's answer: its letter or, where none are shown, its name."""
@@ -145,13 +124,10 @@ class Prompt:
 
         There is no system message, as not every model's template has a place for one.
         """
-        turns = []
-        for example in self.examples:
-            turns += [
-                {"role": "user", "content": self.template.text(*example.texts)},
-                {"role": "assistant", "content": self.answer(example)},
-            ]
-        return [*turns, {"role": "user", "content": self.template.text(*texts)}]
+        turns = [(self.template.text(*e.texts), self.answer(e)) for e in self.examples]
+        contents = [*(text for turn in turns for text in turn), self.template.text(*texts)]
+        roles = ("user", "assistant")
+        return [{"role": roles[n % 2], "content": text} for n, text in enumerate(contents)]
 
     def form(self) -> str:
         """Write the prompt with names of texts in braces, as reports show it."""
@@ -166,9 +142,5 @@ class Prompt:
 
     @property
     def stop(self) -> str:
-        r"""Text by which a model that goes on shows that its answer has ended.
-
-        >>> Prompt((), Template.of(["premise", "hypothesis"], ["true", "false"])).stop
-        '\n\nPremise:'
-        """
+        """Text by which a model that goes on shows that its answer has ended."""
         return "\n\n" + self.template.question.partition("{")[0].strip()
