@@ -23,10 +23,10 @@ NLI_MODEL_KEYS: Final = ("kind", "name", "revision")
 EXPLAINED: Final = "explained"
 """Key of a manifest: a sentence on each of the `settings` and columns of the `funnel`."""
 
-_OF_ALL: Final = ("packages", "fingerprint", "problems", "source_data", "funnel", "eligible")
+_ALL: Final = ("packages", "fingerprint", "problems", "source_data", "funnel", "eligible")
 
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
-    REPLACEMENTS: ("source", "config", "mlms", "tagger", *_OF_ALL, "ablation", "draw", EXPLAINED),
+    REPLACEMENTS: ("source", "config", "mlms", "tagger", *_ALL, "ablation", "draw", EXPLAINED),
     PARAPHRASES: (
         "kind",
         "source",
@@ -34,7 +34,7 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
         "generator",
         "nli_model",
         "prompt",
-        *_OF_ALL,
+        *_ALL,
         EXPLAINED,
     ),
 }

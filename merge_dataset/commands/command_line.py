@@ -279,7 +279,8 @@ def in_options(message: str) -> str:
     '--label-map: expected …; see --id-column'
     """
     names = _OPTION_NAMES.get()
-    message = re.sub(r"`(\w+)`", lambda quoted: names.get(quoted[1], quoted[0]), message)
+    for name, option in names.items():
+        message = message.replace(f"`{name}`", option)
     name, colon, rest = message.partition(": ")
     return f"{names.get(name, name)}{colon}{rest}"
 

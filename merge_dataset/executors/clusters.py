@@ -9,8 +9,9 @@ import subprocess
 import sys
 from collections import deque
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+from merge_dataset.card import environment
 from merge_dataset.executors import Distribution, ExecutorError
 from merge_dataset.executors.worker import last_line, run_apart
 from merge_dataset.files import digest_of, write_text
@@ -62,20 +63,6 @@ def run_on_ray(logs: Path, tasks: int, distribution: Distribution) -> dict[int, 
 
 # --- Slurm ---
 
-_SCRIPT: Final = """#!/bin/bash
-{options}
-{setup}
-export PATH={path}:$PATH
-status=0
-for task in $(seq "$SLURM_ARRAY_TASK_ID" {elements} {last}); do
-  number=$(printf %05d "$task")
-  {{ {python} -P -m merge_dataset.executors.worker {logs} "$task" && touch {logs}/ended/$number \\
-    || status=1; }} > {logs}/task_$number.log 2>&1
-done
-exit $status
-"""
-"""Each element of the array does every n-th task, as there may be more tasks than elements."""
-
 
 def run_on_slurm(logs: Path, tasks: int, distribution: Distribution) -> dict[int, str]:
     """Submit tasks as an array job, wait, and map failures to reasons; Ctrl+C cancels the job."""
@@ -87,30 +74,19 @@ def run_on_slurm(logs: Path, tasks: int, distribution: Distribution) -> dict[int
         )
     most = re.search(r"^MaxArraySize\s*=\s*(\d+)", _ask("scontrol", "show", "config"), re.MULTILINE)
     elements = min(tasks, int(most[1]) if most else 1001)
-    options = {
-        "job-name": name,
-        "array": f"0-{elements - 1}%{min(distribution.workers, elements)}",
-        "output": logs / "slurm_%a.out",
-        "nodes": 1,
-        "cpus-per-task": distribution.cpus,
-        "gpus": distribution.gpus or None,
-        "mem": f"{distribution.memory_gb}G" if distribution.memory_gb else None,
-        "time": distribution.time,
-        "partition": distribution.partition,
-        **distribution.sbatch,
-    }
-    script = _SCRIPT.format(
-        options="\n".join(
-            f"#SBATCH --{option}{f'={value}' if value != '' else ''}"
-            for option, value in options.items()
-            if value is not None
-        ),
-        setup=distribution.setup,
-        path=Path(sys.executable).parent,  # the tasks run in this Python environment
-        elements=elements,
-        last=tasks - 1,
-        python=shlex.quote(sys.executable),
-        logs=shlex.quote(str(logs)),
+    script = (
+        environment(Path(__file__).parent)
+        .get_template("slurm_job.sh.j2")
+        .render(
+            name=name,
+            given=distribution,
+            elements=elements,
+            last=tasks - 1,
+            logs=str(logs),
+            python=sys.executable,
+            path=Path(sys.executable).parent,  # the tasks run in this Python environment
+            quote=shlex.quote,
+        )
     )
     write_text(logs / "job.sh", script)
     try:
