@@ -71,7 +71,6 @@ def register_dataset(
         Names of the configurations.
 
     Raises:
-        BlockingIOError: another command replaces files meanwhile.
         FileExistsError: the name is another folder's.
         NotADirectoryError: `folder` is no folder.
         ValueError: the check found problems, which the message lists; or the name is none.
@@ -112,12 +111,6 @@ def register_dataset(
                         prepared.download_and_prepare()
                     except DatasetGenerationError as error:
                         raise (error.__cause__ or error) from None
-                if content_hash(folder, config) != content:
-                    shutil.rmtree(entry)  # named by the digest of other contents
-                    raise BlockingIOError(
-                        f"{folder}: expected its files to stay while they are registered, but "
-                        "another command replaced them; wait until it has ended, and register again"
-                    )
             made = {path.name: path for path in sorted(entry.iterdir()) if path.is_file()}
             made.pop(REGISTERED, None)
             record = {FOLDER: str(folder.resolve()), _FILES: digests(made)}

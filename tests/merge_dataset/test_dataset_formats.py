@@ -86,9 +86,7 @@ def test_the_card(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "finding"),
     [
-        ({"question_spans": []}, "question_spans: at least one [start, end)"),
         ({"answer": "The key."}, "the seed's answer once the original is put back"),
-        ({"answer_spans": [[2, 5]]}, "the replacement at answer_spans"),
         ({"mlms": ["b"]}, "the sorted union of context_mlms and question_mlms and answer_mlms"),
         ({"answer_pll_change": 0.5}, "answer_pll_change where the word stands, or neither"),
     ],

@@ -177,24 +177,6 @@ def test_killed_preparation_of_other_content_is_tidied(dataset: Path, tmp_path: 
     assert entries == [content_hash(dataset, "snli")]
 
 
-def test_files_replaced_while_they_are_registered(
-    dataset: Path, tmp_path: Path, edit: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An entry's name is the digest of its content, so one with other content is removed."""
-    prepare = MergeNli.download_and_prepare
-
-    def late(self: MergeNli) -> None:
-        edit(dataset / "snli/nouns/variants.parquet", lambda rows: rows.pop())
-        prepare(self)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(MergeNli, "download_and_prepare", late)
-        patched.setattr("merge_dataset.register.check_dataset", lambda folder: [])
-        with pytest.raises(BlockingIOError, match="expected its files to stay while they are"):
-            register_dataset(dataset, tmp_path / "cache")
-    assert not [*(tmp_path / "cache").rglob("*.arrow")]
-
-
 def test_relative_folders_do_not_share_an_entry(
     dataset: Path, make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

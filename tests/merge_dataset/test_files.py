@@ -58,19 +58,6 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, error: BaseException
     assert names(tmp_path) == ["f.txt"]
 
 
-def test_how_files_are_written(tmp_path: Path) -> None:
-    write_text(tmp_path / "a" / "b" / "f.txt", "é")
-    assert (tmp_path / "a" / "b" / "f.txt").read_bytes() == "é".encode()
-    write_text(tmp_path / "f.csv", "a\r\nb\n")
-    assert (tmp_path / "f.csv").read_bytes() == b"a\r\nb\n"
-    path = tmp_path / "f.txt"
-    path.write_text("old")
-    with atomic(path) as temporary:
-        temporary.write_text("new")
-        assert path.read_text() == "old"
-    assert path.read_text() == "new"
-
-
 def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
     for name in ("f.txt", "folder", "other"):
         partial_path(tmp_path / name).mkdir()
@@ -81,16 +68,6 @@ def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
     assert left == {tmp_path / "f.txt", tmp_path / "other"}
     assert len(names(tmp_path)) == 3
     assert target_of(tmp_path / "f.txt") is None
-
-
-def test_writers_of_the_same_file_do_not_meet(tmp_path: Path) -> None:
-    path = tmp_path / "f.txt"
-    with atomic(path) as one, atomic(path) as other:
-        assert one != other
-        one.write_text("one")
-        other.write_text("other")
-    assert path.read_text() == "one"
-    assert names(tmp_path) == ["f.txt"]
 
 
 def test_bytes_are_on_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

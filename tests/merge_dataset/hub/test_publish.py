@@ -235,16 +235,6 @@ def test_rights(desk: Desk, small: Path) -> None:
     assert desk.hub.repos == {}
 
 
-def test_no_right_to_write(desk: Desk, small: Path) -> None:
-    desk.hub.make("dataset", NAME)
-    before = main(desk)
-    result = publish(desk, small, token=STRANGER, code=1)
-    assert "uploading to somebody/merge-nli: your token has no right to do this" in result.err
-    assert "(403): You don't have write access to somebody/merge-nli" in result.err
-    assert main(desk) == before
-    assert not {"lfs-put", "commit"} & set(desk.written())
-
-
 @pytest.mark.slow
 def test_hub_refuses_a_file(desk: Desk, small: Path) -> None:
     own = {"name": "x", "description": "y", "evaluation_framework": "none", "tasks": [{"id": "a"}]}
@@ -365,17 +355,6 @@ def test_somebody_tags_meanwhile(desk: Desk, small: Path) -> None:
     assert "v1.0.0 was set on other data meanwhile, and versions do not change" in result.err
     publish(desk, small)
     assert repo.tags == {"v1.0.0": theirs, "v1.1.0": repo.branches["main"]}
-
-
-@pytest.mark.slow
-def test_cut_short_after_the_commit(desk: Desk, small: Path) -> None:
-    desk.hub.fail("tag", 403)
-    publish(desk, small, code=1)
-    repo = desk.hub.repo("dataset", NAME)
-    sha = repo.branches["main"]
-    publish(desk, small)
-    assert (repo.branches["main"], repo.tags) == (sha, {"v1.0.0": sha})
-    assert "merge-nli.py" in repo.at("script")
 
 
 @pytest.mark.slow
