@@ -297,6 +297,12 @@ class Config(ProblemSettings):
     fitting_determiner: bool = _flag("No quantifiers and the like after determiners.")
     no_compounds: bool = _flag("No parts of compounds and particle verbs.")
     min_quality: float | None = _least("Least value of the column quality, 0 to 1.")
+    class_quality: Mapping[str, str] = _judged(
+        {},
+        "Least quality of one word class instead, such as verb=0.45; may be repeated.",
+        parse=partial(parse_pairs, form="class=quality"),
+        repeated=True,
+    )
     judged: tuple[str, ...] = _judged(
         (), "Judgements: a session, or files of annotators or of merge-nli judge; may be repeated."
     )
@@ -375,6 +381,7 @@ class Config(ProblemSettings):
             columns = tuple(name for name in columns if name not in OF_WORDS)
         object.__setattr__(self, "with_columns", columns)
         check_problem_settings(self)
+        check_members("class_quality", self.class_quality, WORD_CLASSES)
         require(
             (self.word_classes, f"word_classes: expected at least one of {WORD_CLASSES}, got none"),
             (
@@ -384,6 +391,15 @@ class Config(ProblemSettings):
             (
                 (self.min_judged is None) == (not self.judged),
                 "judged, min_judged: expected both or neither, got one of them",
+            ),
+            (
+                self.min_quality is not None or not self.class_quality,
+                "class_quality: expected min_quality, for the other classes, with it",
+            ),
+            (
+                all(map(_is_share, self.class_quality.values())),
+                "class_quality: expected probabilities from 0 to 1, got "
+                f"{', '.join(self.class_quality.values())}",
             ),
             (
                 self.lm or self.scored_by != "lm",
@@ -453,10 +469,22 @@ class Config(ProblemSettings):
         """Name of the scores that `scored_by` asks for, which are an output of `signals`."""
         return {"mlms": "neighbours", "lm": "signals"}.get(self.scored_by, "")
 
+    def least_quality(self, word_class: str) -> float | None:
+        """Return the least quality of replacements of a class; None without a limit."""
+        own = self.class_quality.get(word_class)
+        return self.min_quality if own is None else float(own)
+
     @property
     def changes_more(self) -> bool:
         """Whether variants may change more than the occurrences of one word."""
         return self.families != "ignore" or self.repair_articles
+
+
+def _is_share(text: str) -> bool:
+    try:
+        return 0 <= float(text) <= 1
+    except ValueError:
+        return False
 
 
 def is_set(limit: float | None) -> bool:

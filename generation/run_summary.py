@@ -75,6 +75,7 @@ def summarise(
         fates=[f"{count:,}" for count in fates.values()],
         settings=settings,
         ablation=manifest["ablation"],
+        thinned=manifest.get("thinned", ()),
         kept=sum(row[KEPT] for row in manifest["funnel"]),
         low=low,
         notes=[note_of(manifest, name) for name in ("try", "clean")],

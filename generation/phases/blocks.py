@@ -40,6 +40,7 @@ from generation.variants.perturbations import (
 )
 from generation.variants.signal_columns import (
     FILLERS,
+    ONLY,
     BlockRows,
     SignalFile,
     with_signals_of_no_words,
@@ -56,6 +57,9 @@ Rejected = dict[reasons.WordKey, tuple[reasons.Reason, int]]
 
 BlockResult = tuple[Mapping[str, pa.Table], Mapping[str, Any]]
 """Tables by name, and further facts, JSON-able."""
+
+Reach = dict[str, list[float]]
+"""Word class → for each seed with enough replacements, the quality that enough of them have."""
 
 
 def work_on_blocks(
@@ -130,7 +134,7 @@ class Builder(BlockWork):
         rows, funnel, unsettled = find_replacements(
             problems, self.survivors, self.lexicon, self.tagger, config
         )
-        rows, of_words, rejected, changes = self._filtered(problems, rows, funnel)
+        rows, of_words, rejected, changes, reach = self._filtered(problems, rows, funnel)
         out_of_reach = dict.fromkeys(unsettled, (reasons.Reason.OUT_OF_REACH, None))
         excluded = list(reasons.excluded_words(problems, rows, {**rejected, **out_of_reach}))
         too_few: list[Exclusion] = []
@@ -140,7 +144,7 @@ class Builder(BlockWork):
             mine = pc.is_in(self.kept_pairs["seed_id"], value_set=rows["seed_id"].unique())
             chosen = of_pairs(rows, self.kept_pairs.filter(mine))
         drawn = draw(chosen, config)
-        if scores := self.signals.get(config.scores):
+        if (scores := self.signals.get(config.scores)) and ONLY not in scores.made_by:
             # Only replacements of eligible seeds were scored: enough, unless limits are looser.
             pairs = drawn.group_by(["seed_id", "word_class"]).aggregate([])
             scores.of(of_pairs(of_words, pairs), required=True)
@@ -164,6 +168,7 @@ class Builder(BlockWork):
             "problems": len(problems.seeds),
             "funnel": [[*key, count] for key, count in funnel.items()],
             "changes": [[*fate, count] for fate, count in changes.items()],
+            "reach": reach,
             "eligible": dict(Counter(eligible_pairs["word_class"].to_pylist())),
             "tagger": self.tagger.name,
         }
@@ -171,11 +176,11 @@ class Builder(BlockWork):
 
     def _filtered(
         self, problems: TaggedProblems, rows: pa.Table, funnel: reasons.Funnel
-    ) -> tuple[pa.Table, pa.Table, Rejected, Counter[Fate]]:
+    ) -> tuple[pa.Table, pa.Table, Rejected, Counter[Fate], Reach]:
         """Add further edits, then drop rows for reasons of further edits and limits on signals.
 
         Returns the rows left; these in full, before letters are shuffled; words with rejected
-        replacements; and fates of rows that edit more than a word.
+        replacements; fates of rows that edit more than a word; and what quality seeds reach.
         """
         rows, rejected, changes = adapt(problems, rows, self.tagger, self.config)
         whole = self._in_full(problems, rows, first=True)
@@ -185,6 +190,15 @@ class Builder(BlockWork):
         numbers = reasons.first_reasons(everything, ("signals",), whole, self.config)
         reasons.count_rejections(rows, numbers, problems, self.config.problem_format, funnel)
         is_kept = pa.array(numbers == reasons.NO_REASON)
+        reach: Reach = {}
+        if self.config.min_quality is not None and self.config.min_replacements_scope == "class":
+            good = np.isin(numbers, (reasons.NO_REASON, reasons.Reason.LOW_QUALITY.number))
+            of_seeds = whole.filter(good).group_by(["word_class", "seed_id"])
+            least = self.config.min_replacements
+            for row in of_seeds.aggregate([("quality", "list")]).to_pylist():
+                qualities = sorted(1.0 if q is None else q for q in row["quality_list"])
+                if len(qualities) >= least:
+                    reach.setdefault(row["word_class"], []).append(qualities[-least])
         rejected |= {
             key: (reasons.Reason.REJECTED_BY_SIGNALS, count)
             for key, count in reasons.count_words(rows.filter(pc.invert(is_kept))).items()
@@ -195,7 +209,7 @@ class Builder(BlockWork):
             for word_class, count in ambiguous.items():
                 changes[word_class, reasons.KEPT] -= count
                 changes[word_class, reasons.Reason.AMBIGUOUS] += count
-        return rows, of_words, rejected, +changes
+        return rows, of_words, rejected, +changes, reach
 
     def _in_full(
         self, problems: TaggedProblems, rows: pa.Table, *, first: bool = False

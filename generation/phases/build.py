@@ -23,6 +23,7 @@ from generation.variants import reasons
 from generation.variants.perturbations import Fate
 from generation.variants.signal_columns import (
     CAUSAL,
+    ONLY,
     SignalFile,
     cure,
     judged_variants,
@@ -67,10 +68,17 @@ def generate(
         require_dictionary(config)
         suggest(config, distribution=distribution, overwrite=overwrite)
         if config.scored_by:
-            # Limits apply to words before their letters are shuffled.
-            build(run, into=SCORED, distribution=distribution, overwrite=True, scramble=False)
-            kind: Kind = "lm" if config.scored_by == "lm" else NEIGHBOURS
-            write_changes(run.path, kind, config.lm or "", of=SCORED, distribution=distribution)
+            kind: Kind = "lm" if config.scored_by == CAUSAL else NEIGHBOURS
+            run.named(SCORED).signals_made.unlink(missing_ok=True)
+            # The LM reads the last text first: many changes rule out the whole replacement, or its
+            # seed, in which too few are left.
+            texts = config.problem_format.fields
+            for only in [texts[-1:], ()] if kind == "lm" else [()]:
+                # Limits apply to words before their letters are shuffled.
+                build(run, into=SCORED, distribution=distribution, overwrite=True, scramble=False)
+                write_changes(
+                    run.path, kind, config.lm or "", of=SCORED, only=only, distribution=distribution
+                )
         return build(run, distribution=distribution, overwrite=overwrite)
 
 
@@ -206,7 +214,8 @@ def _model_signals(
         )
     if out.path == base.named(SCORED).path:
         log.info("looking for replacements that can have the `quality` wanted, to have them scored")
-        signals.pop(config.scores, None)
+        if likelihoods is None or ONLY not in likelihoods.made_by:
+            signals.pop(config.scores, None)
         return signals
     if config.scored_by:
         scores = likelihoods if config.scored_by == CAUSAL else neighbours
@@ -257,12 +266,24 @@ def build_settings(base: RunFolder, ablation: str | None, settings: Mapping[str,
     return config
 
 
+def _thinned(reach: Mapping[str, list[float]], eligible: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Describe the classes in which `min_quality` leaves less than half of the seeds."""
+    few: list[dict[str, Any]] = []
+    for word_class, qualities in sorted(reach.items()):
+        if 2 * eligible[word_class] < (n := len(qualities)):
+            half_at = sorted(qualities, reverse=True)[(n - 1) // 2]
+            counts = {"without_limit": n, "seeds": eligible[word_class]}
+            few.append({"word_class": word_class, **counts, "half_at": int(half_at * 100) / 100})
+    return few
+
+
 def _write_results(
     results: Iterable[BlockResult], builder: Builder, out: RunFolder, suggested: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Write the tables of all blocks; return what the manifest says of them, and the tagger."""
     base, config = builder.run, builder.config
     funnel, changes, eligible = reasons.Funnel(), Counter[Fate](), Counter[str]()
+    reach: dict[str, list[float]] = {}
     tagger, most = "", 0
     unlabelled_ids = deque(sorted(suggested["problems"]["unlabelled"]))
     of_rows, of_all = (make(config.problem_format) for make in (arrow_schema, replacement_schema))
@@ -285,6 +306,8 @@ def _write_results(
             funnel.update({tuple(key): n for *key, n in counts["funnel"]})
             changes.update({(of, fate): n for of, fate, n in counts["changes"]})
             eligible.update(counts["eligible"])
+            for word_class, qualities in counts["reach"].items():
+                reach.setdefault(word_class, []).extend(qualities)
             tagger = counts["tagger"]
             few = pc.equal(tables["exclusions"]["reason"], reasons.Reason.TOO_FEW.value)
             most = max(most, pc.max(tables["exclusions"].filter(few)["replacements"]).as_py() or 0)
@@ -313,5 +336,6 @@ def _write_results(
         provenance.EXPLAINED: explain(Config, settings, reasons.FUNNEL_COLUMNS),
         **({"changes": list(of_changes.values())} if config.changes_more else {}),
         "eligible": {word_class: eligible[word_class] for word_class in config.word_classes},
+        **({"thinned": thinned} if (thinned := _thinned(reach, eligible)) else {}),
         "variants": writers["variants"].rows,
     }

@@ -1,7 +1,7 @@
 """Log-likelihoods of sentences, and of the words around replacements, by LMs; kept on disk.
 
 For a causal LM: the sum of log P(token | previous tokens), in nats, over the tokens that a
-replacement changes and the three after them, minus that of the seed's; what stands before them is
+replacement changes and the two after them, minus that of the seed's; what stands before them is
 run once for all replacements. For judging variants it is as good as whole texts (signals.md).
 
 For a masked LM: PLL-word-l2r of Kauf and Ivanova (2023, arXiv 2305.10588), in which a token is
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from generation.suggestions.masked_lm import MaskedLM
 
 SCHEME: Final = "PLL-word-l2r"
-CAUSAL_SCHEME: Final = "log-likelihood-3"
+CAUSAL_SCHEME: Final = "log-likelihood-2"
 
 NEIGHBOURS_SCHEME: Final = "neighbours-3"
 BESIDE: Final = 3
@@ -53,7 +53,7 @@ _TOKENS_AT_ONCE: Final = 2**13
 _REMEMBERED: Final = 2**18
 """Scores kept for later texts: most windows of long texts differ in one word only."""
 
-FOLLOWING: Final = 3
+FOLLOWING: Final = 2
 """Number of tokens after a replacement of which a causal LM's log-likelihood is the sum."""
 _TOKENS_CPU, _TOKENS = 128, 2048
 """Most tokens of a causal LM's forward pass, on a CPU and elsewhere: with a large vocabulary, the

@@ -22,7 +22,7 @@ from generation.suggestions.masked_lm import MaskedLM
 from generation.suggestions.store import OF_MODEL, mlm_names
 from generation.variants.candidates import BlockWork
 from generation.variants.perturbations import adapt, perturbations_of
-from generation.variants.signal_columns import CAUSAL, MASKED
+from generation.variants.signal_columns import CAUSAL, COMPLETE, MASKED, ONLY, keys_as_texts
 from generation.variants.validation import of_pairs
 from merge_dataset import files
 from merge_dataset.answer_store import KEY, AnswerStore, ask, key_of
@@ -40,6 +40,8 @@ from merge_metric.models.readiness import (
 
 Kind = Literal["mlm", "lm", "neighbours"]
 """Kind of change: in the log-likelihood of texts by a masked or causal LM, or of neighbours."""
+Filters = list[tuple[str, str, Any]]
+"""Conditions on rows of a Parquet file."""
 NEIGHBOURS: Final = "neighbours"
 Score = Callable[[Any, Sequence[str]], pa.Table]
 KINDS: Final[Mapping[str, tuple[str, Head, Score]]] = {
@@ -62,6 +64,8 @@ class Scoring(BlockWork):
     kind: Kind
     models: Mapping[str, str]
     """Name of a model → where it is."""
+    only: Sequence[str] = ()
+    """Texts to score, by name; all without any."""
 
     def require_models(self, machine: Machine) -> None:
         """Raise ValueError if models cannot be used."""
@@ -86,6 +90,7 @@ def write_changes(
     model: str = "",
     *,
     of: str | None = None,
+    only: Sequence[str] = (),
     distribution: Distribution | None = None,
     device: str | None = None,
     dtype: str | None = None,
@@ -95,7 +100,8 @@ def write_changes(
 
     A masked (`mlm`) or causal (`lm`) model scores all texts of seeds and replacements; the run's
     masked LMs (`neighbours`) score the words beside replacements of eligible seeds. `of` names a
-    build inside the folder; device, dtype and batch are by default those of the run.
+    build inside the folder; device, dtype and batch are by default those of the run. After a call
+    with the names of some texts, `only` these, the next one keeps what else it scored.
     """
     is_of_words = kind == NEIGHBOURS
     base = RunFolder(Path(run))
@@ -118,7 +124,7 @@ def write_changes(
         if is_of_words:
             used = {mlm["name"] for mlm in manifest["mlms"]}
             models = {name: path for name, path in models.items() if name in used}
-        scoring = Scoring(base, config, build, kind, models)
+        scoring = Scoring(base, config, build, kind, models, only=only)
         scoring.require_models(machine_for(distribution, config.device))
         name: Literal["signals", "neighbours"] = NEIGHBOURS if is_of_words else "signals"
         folder = build.tasks(name)
@@ -137,11 +143,13 @@ def write_changes(
                     "@revision"
                 )
         file, record = build.path / f"{name}.parquet", build.path / f"{name}.json"
+        earlier = files.read_record(record) if record.is_file() else {}
         record.unlink(missing_ok=True)
-        counts = _write(scoring, file, identities)
+        counts = _write(scoring, file, identities, file if ONLY in earlier else None)
         shutil.rmtree(folder, ignore_errors=True)
         made_by: Any = {"mlms": identities} if is_of_words else {kind: identities[0]}
         made = {**made_by, "scheme": KINDS[kind][0], **counts, "sha256": files.digest_of_file(file)}
+        made |= {ONLY: [*only]} if only else {}
         files.write_record(record, {**made, "problems": files.digest_of_file(base.problems)})
         return made
 
@@ -191,10 +199,11 @@ def score_task(folder: Path, task: str) -> list[dict[str, str]]:
     return _fill_stores(scoring, Task.parse(task))
 
 
-def _texts(scoring: Scoring, block: int) -> tuple[pa.Table, list[list[tuple[str, ...]]]]:
+def _texts(scoring: Scoring, block: int) -> tuple[pa.Table, list[list[tuple[str, ...]]], Filters]:
     """Read a block's replacements and, for each, what to score for each text that it changes.
 
-    This is the new text and the old one, whose score is subtracted, or an item of `item_of`.
+    This is the new text and the old one, whose score is subtracted, or an item of `item_of`. The
+    last value are conditions on the ids of the block.
     """
     kind, config, problems = scoring.kind, scoring.config, scoring.problems(block)
     ids = [("seed_id", sign, problems.seeds[n].seed_id) for sign, n in ((">=", 0), ("<=", -1))]
@@ -211,6 +220,7 @@ def _texts(scoring: Scoring, block: int) -> tuple[pa.Table, list[list[tuple[str,
     if not config.scramble:
         alone, *_ = adapt(problems, alone, scoring.tagger, config)
     texts: list[list[tuple[str, ...]]] = []
+    fields = config.problem_format.fields
     edits = [one.text_edits() for one in perturbations_of(alone, problems)]
     for seed_id, of_texts in zip(rows["seed_id"].to_pylist(), edits, strict=True):
         old = seeds[seed_id].texts
@@ -218,32 +228,38 @@ def _texts(scoring: Scoring, block: int) -> tuple[pa.Table, list[list[tuple[str,
         sides = [(item, edit[0]) for item, edit in zip(old, of_texts, strict=True)]
         texts.append(
             [
-                () if not before[1]
+                () if not before[1] or (scoring.only and name not in scoring.only)
                 else (after[0], before[0]) if kind == MASKED
                 else (likelihoods.item_of(*before, *after),)
-                for before, after in zip(sides, new, strict=True)
+                for name, before, after in zip(fields, sides, new, strict=True)
             ]
         )  # fmt: skip
-    return rows, texts
+    return rows, texts, ids
 
 
-def _write(scoring: Scoring, file: Path, identities: Sequence[Mapping[str, str]]) -> dict[str, int]:
+def _write(
+    scoring: Scoring,
+    file: Path,
+    identities: Sequence[Mapping[str, str]],
+    earlier: Path | None,
+) -> dict[str, int]:
+    """Write changes; of replacements that are no longer asked about, those of an `earlier` file."""
     stores = list(map(scoring.store, identities))
     names = scoring.config.problem_format.pll_changes
     if scoring.kind == NEIGHBOURS:
         names = ("neighbour_change",)
     keys = ((name, pa.string()) for name in REPLACEMENT_KEY)
-    schema = pa.schema([*keys, *((name, pa.float32()) for name in names)])
+    floats = ((name, pa.float32()) for name in names)
+    schema = pa.schema([*keys, *floats, (COMPLETE, pa.bool_())])
     counts = {"texts": 0, "windowed": 0, "replacements": 0}
     with files.atomic(file) as path, files.RowGroupWriter(path, schema) as written:
         for block in range(len(block_sizes(scoring.run.problems))):
-            rows, of_rows = _texts(scoring, block)
+            rows, of_rows, ids = _texts(scoring, block)
             texts = list(dict.fromkeys(text for row in of_rows for text in chain(*row)))
             scores = [store.read(np.array(list(map(key_of, texts)), KEY)) for store in stores]
             counts["texts"] += len(texts)
             windowed = [of_model["windowed"].to_numpy() for of_model in scores]
             counts["windowed"] += int(np.any(windowed, axis=0).sum())
-            counts["replacements"] += len(rows)
             means = np.mean([of_model["pll"].to_numpy() for of_model in scores], axis=0)
             of_text = dict(zip(texts, means.tolist(), strict=True))
             columns = {name: rows[name] for name in REPLACEMENT_KEY}
@@ -257,5 +273,13 @@ def _write(scoring: Scoring, file: Path, identities: Sequence[Mapping[str, str]]
             for n, name in enumerate(names):
                 values = [row[n] for row in changes]
                 columns[name] = pa.array(values, pa.float32(), from_pandas=True)
-            written.write(pa.table(columns, schema=schema))
+            columns[COMPLETE] = pa.repeat(not scoring.only, len(rows))
+            table = pa.table(columns, schema=schema)
+            if earlier:
+                before = files.read_table(earlier, where=ids)
+                gone = pc.invert(pc.is_in(keys_as_texts(before), keys_as_texts(table)))
+                order = [(name, "ascending") for name in REPLACEMENT_KEY]
+                table = pa.concat_tables([table, before.filter(gone)]).sort_by(order)
+            counts["replacements"] += len(table)
+            written.write(table)
     return counts

@@ -28,6 +28,10 @@ from merge_dataset.files import digests, read_table, write_table
 from merge_dataset.schema import variant_id
 
 MASKED, CAUSAL = "mlm", "lm"
+COMPLETE: Final = "complete"
+"""Column of changes: whether all texts of the row were asked about, or only some."""
+ONLY: Final = "only"
+"""Key, in the record of a file, of the names of the texts whose changes it has, if not of all."""
 """Keys of the model in `signals.json`, by the model's kind."""
 JUDGED: Final = "judged"
 """Name of the file, and of the signal, of judgements that filter."""
@@ -67,13 +71,16 @@ class SignalFile:
         first, last = (pc.min_max(replacements["seed_id"])[end].as_py() for end in ("min", "max"))
         span = [("seed_id", ">=", first), ("seed_id", "<=", last)]
         changes = read_table(self.path, where=span)
-        rows = pc.index_in(_keys(replacements), value_set=_keys(changes).combine_chunks())
+        if required:
+            changes = changes.filter(changes[COMPLETE])
+        known = keys_as_texts(changes).combine_chunks()
+        rows = pc.index_in(keys_as_texts(replacements), value_set=known)
         if required and rows.null_count:
             raise ValueError(
                 f"{self.path}: expected for `{self.setting}` the changes of every replacement, "
                 f"found none for {rows.null_count:,} of {len(rows):,} of some problems; {self.cure}"
             )
-        names = changes.column_names[len(REPLACEMENT_KEY) :]
+        names = (name for name in changes.column_names if name not in (*REPLACEMENT_KEY, COMPLETE))
         return {name: changes[name].take(rows) for name in names}
 
 
@@ -93,7 +100,8 @@ def cure(build: RunFolder, base: RunFolder, setting: str, config: Config) -> str
     )
 
 
-def _keys(table: pa.Table) -> pa.ChunkedArray:
+def keys_as_texts(table: pa.Table) -> pa.ChunkedArray:
+    """Join the keys of replacements into texts, [n]."""
     return pc.binary_join_element_wise(*(table[name] for name in REPLACEMENT_KEY), "\n")
 
 

@@ -176,7 +176,7 @@ def lm_of(kind: str) -> CausalLM:
 
 
 def slow_change(kind: str, old: str, new: str, most: int = CONTEXT) -> float:
-    """Sum log P of the tokens that differ and the next three, each given all before it."""
+    """Sum log P of the tokens that differ and the next two, each given all before it."""
     lm, tokenizer = lm_of(kind), tiny_tokenizer(kind)
     ids = [tokenizer(text, add_special_tokens=False).input_ids for text in (old, new)]
     same = next(n for n in range(999) if len({tuple(side[: n + 1]) for side in ids}) == 2)
@@ -185,7 +185,7 @@ def slow_change(kind: str, old: str, new: str, most: int = CONTEXT) -> float:
         after += 1
     totals = []
     for side in ids:
-        end = min(len(side) - after + 3, len(side), same + most // 2)
+        end = min(len(side) - after + 2, len(side), same + most // 2)
         first = max(0, same + 1 - most // 2)
         totals.append(
             sum(

@@ -273,7 +273,7 @@ def test_a_causal_lm_scores_too(run: RunFolder, tmp_path: Path) -> None:
     tiny_tokenizer("llama").save_pretrained(folder)
     options = ("--device", "cpu", "--format", "json")
     made = json.loads(run_command("signals", "--run", run.path, "--lm", folder, *options).stdout)
-    assert (made["lm"]["name"], made["scheme"]) == ("tiny-lm", "log-likelihood-3")
+    assert (made["lm"]["name"], made["scheme"]) == ("tiny-lm", "log-likelihood-2")
     assert "mlm" not in made
     lm = CausalLM(load(inspect(folder, CAUSAL_LM), device="cpu", dtype="float32"))
     problems = {row["seed_id"]: row for row in rows_in(run.problems)}

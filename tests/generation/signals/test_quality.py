@@ -1,9 +1,12 @@
 import math
 import random
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers.fit_quality import (
     BEFORE,
@@ -19,7 +22,9 @@ from helpers.fit_quality import (
 from helpers.judged import JUDGED
 from sklearn.metrics import brier_score_loss
 
-from generation.config import Config
+from generation import Config, build, generate
+from generation.run_summary import summarise
+from generation.variants.reasons import Reason
 from generation.variants.signal_columns import (
     FAULTS,
     LEAST_CHANGE,
@@ -27,6 +32,9 @@ from generation.variants.signal_columns import (
     quality,
     shipped,
 )
+from merge_dataset.checks import check_dataset
+from merge_dataset.export import export_dataset
+from merge_dataset.files import read_json
 
 OF_MLMS = ("mean_rank", "neighbour_change")
 NAMES = ("word_class", "zipf_frequency", *OF_MLMS, *FAULTS, *CHANGES)
@@ -105,6 +113,48 @@ def test_a_limit_is_a_probability() -> None:
     assert Config(min_quality=0.5).optional_columns == ("mean_rank", "quality")
     with pytest.raises(ValueError, match=r"min_quality: expected .* from 0 to 1, got 50"):
         Config(min_quality=50)
+
+
+def test_classes_may_have_limits_of_their_own() -> None:
+    config = Config(min_quality=0.6, class_quality={"verb": "0.45"})
+    assert (config.least_quality("verb"), config.least_quality("noun")) == (0.45, 0.6)
+    assert Config.from_mapping(tomllib.loads(config.to_toml())) == config
+    rows = pa.table(
+        {"word_class": ["verb", "noun"] * 3, "quality": pa.array([0.5, 0.5, 0.4, 0.7, None, None])}
+    )
+    dropped = Reason.LOW_QUALITY.drops(np.ones(6, np.bool_), rows, config)
+    assert dropped.tolist() == [False, True, True, False, False, False]
+    for given, message in (
+        ({"noums": "0.4"}, "did you mean 'noun'"),
+        ({"noun": "5"}, "probabilities from 0 to 1, got 5"),
+    ):
+        with pytest.raises(ValueError, match=f"class_quality: .*{message}"):
+            Config(min_quality=0.6, class_quality=given)
+    with pytest.raises(ValueError, match="class_quality: expected min_quality"):
+        Config(class_quality={"noun": "0.5"})
+
+
+@pytest.mark.slow
+def test_a_build_says_which_limit_keeps_half_of_a_class(tmp_path: Path) -> None:
+    demo = Config.from_recipe("demo", limit=24, run=str(tmp_path / "run"), min_replacements=5)
+    run = generate(demo)
+    made: dict[tuple[str, str], list[float]] = {}
+    for row in pq.read_table(run.replacements).to_pylist():
+        made.setdefault((row["word_class"], row["seed_id"]), []).append(row["quality"])
+    nouns = sorted((sorted(own)[-5] for (of, _), own in made.items() if of == "noun" and own[4:]))
+    limit = float(np.nextafter(np.float32(nouns[-2]), np.float32(1)))  # leaves one seed
+    strict = build(run.path, into="strict", min_quality=limit)
+    (few,) = [row for row in read_json(strict.manifest)["thinned"] if row["word_class"] == "noun"]
+    assert (few["without_limit"], few["seeds"]) == (len(nouns), 1)
+    own = {"noun": str(few["half_at"])}
+    again = build(run.path, into="again", min_quality=limit, class_quality=own)
+    assert 2 * read_json(again.manifest)["eligible"]["noun"] >= len(nouns)
+    assert "noun" not in {row["word_class"] for row in read_json(again.manifest).get("thinned", ())}
+    configs = export_dataset(again.path, tmp_path / "again")
+    assert check_dataset(tmp_path / "again") == []
+    export_dataset(strict.path, tmp_path / "strict")
+    text = summarise(strict.path, tmp_path / "strict", configs[:1])
+    assert f"1 of {len(nouns)} seeds have enough nouns of that quality; half of them would" in text
 
 
 @pytest.mark.slow
