@@ -85,8 +85,14 @@ def _database(
         if not limit.endswith("MiB"):  # on machines with 2 GB or more
             database.execute(f"SET memory_limit = '{_BOUNDED}'")
             database.execute(f"SET threads = {min(_THREADS, os.cpu_count() or 1)}")
-    atexit.register(lambda: database.close() if os.getpid() == process else None)
+    atexit.register(_close, process)
     return database
+
+
+def _close(process: int) -> None:
+    """Close the databases that a process opened, and keep nothing of them when it ends."""
+    if os.getpid() == process:
+        _database.cache_clear()
 
 
 def read_pages(path: Path, name: Path) -> None:
