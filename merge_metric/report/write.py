@@ -35,7 +35,7 @@ from merge_metric.report.seeds import describe_sample, embed_source, limit_varia
 from merge_metric.seed_variant_accuracy.figures import MATCHING_RANGE, Figure, sv_at
 from merge_metric.seed_variant_accuracy.formatting import DECIMALS
 from merge_metric.seed_variant_accuracy.scoring import VERSION
-from merge_metric.tables import PACKAGES, Table, initials, is_few, plots
+from merge_metric.tables import Table, initials, is_few, plots
 from merge_metric.tables.plots import PALETTE, distinct, grouped
 
 log = logging.getLogger(__name__)
@@ -442,10 +442,10 @@ def units(value: float) -> str:
 
 
 def render_latex(evidence: Evidence) -> str:
-    """Render the tables for a LaTeX document that loads `tables.PACKAGES`."""
+    """Render the tables for a LaTeX document."""
     head = [
         f"% MERGE report: {' '.join(evidence.title.split())}",
-        f"% Made by merge-nli {VERSION}. Needs {' '.join(PACKAGES)}.",
+        f"% Made by merge-nli {VERSION}.",
     ]
     for configuration in evidence.configurations:
         head += [f"% {configuration.name}: {sig}" for sig in configuration.signatures]

@@ -1,5 +1,7 @@
 """A small table of results, as text, Markdown, HTML, LaTeX, JSON and CSV."""
 
+from __future__ import annotations
+
 import csv
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,7 +10,7 @@ from io import StringIO
 from itertools import takewhile
 from pathlib import Path
 from textwrap import wrap
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from merge_dataset.files import to_json
 from merge_metric.seed_variant_accuracy.figures import (
@@ -20,6 +22,9 @@ from merge_metric.seed_variant_accuracy.figures import (
     span,
 )
 from merge_metric.seed_variant_accuracy.formatting import HUNDRED, Kind, show_value
+
+if TYPE_CHECKING:
+    import jinja2
 
 Value = Any
 """Value of JSON: a string, number or None, or lists and dictionaries of these."""
@@ -232,12 +237,8 @@ class Table:
 
         It sets no fonts or colours, escapes text, and has only inline styles, which GitHub allows.
         """
-        import jinja2
-
-        loader = jinja2.FileSystemLoader(Path(__file__).parent)
-        page = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True)
         rows, notes = self._marked()
-        return page.get_template("table.html.j2").render(table=self, rows=rows, notes=notes)
+        return _template("table.html.j2").render(table=self, rows=rows, notes=notes)
 
     _repr_html_ = to_html
 
@@ -249,44 +250,28 @@ class Table:
         rows, notes = self._marked()
         shown = [column for column in self.shown if column.kind != "passage"]
         passages = [column for column in self.shown if column.kind == "passage"]
-        blocks = []
+        lines = []
         for row in rows:
-            first, *others = (escape(column.show(row)) for column in shown)
+            cells = [escape(column.show(row)) for column in shown]
             for passage in passages:
-                text = escape(passage.show(row))
-                first += rf"\newline \textit{{{escape(passage.heading)}:}} {text}"
-            block = _line([first, *others])
-            intervals = [column.show_interval(row) for column in shown]
-            if any(intervals):  # on the same page
-                below = [text and rf"{{\scriptsize {escape(text)}}}" for text in intervals]
-                block += f"{'*' * long}\n{_line(below)}"
-            blocks.append(block)
+                heading, text = escape(passage.heading), escape(passage.show(row))
+                cells[0] += rf"\newline \textit{{{heading}:}} {text}"
+            texts = [escape(column.show_interval(row)) for column in shown]
+            intervals = [text and rf"{{\scriptsize {text}}}" for text in texts]
+            lines.append((cells, intervals if any(intervals) else []))
         letters = ["l" if column.is_text else "r" for column in shown]
         if passages:
             letters[0] = r">{\raggedright\arraybackslash}p{0.45\linewidth}"
-        layout = rf"{{@{{}}{''.join(letters)}@{{}}}}"
-        caption = (self.title, *notes)
-        sentences = [
-            escape(text if text.endswith((".", "!", "?")) else f"{text}.") for text in caption
-        ]
-        label = rf"\caption{{{' '.join(sentences)}}}\label{{tab:{self.name}}}"
-        head = [r"\toprule", _line([escape(column.heading) for column in shown]), r"\midrule"]
-        space = "\n\\addlinespace\n" if passages or any("\n" in block for block in blocks) else "\n"
-        body = [space.join(blocks)] if blocks else []
-        if long:
-            begin = [rf"\begingroup{_STYLE}\setlength{{\LTcapwidth}}{{\linewidth}}"]
-            begin += [rf"\begin{{longtable}}{layout}", rf"{label}\\", *head, r"\endfirsthead"]
-            begin += [*head, r"\endhead", r"\bottomrule", r"\endfoot"]
-            end = [r"\end{longtable}", r"\endgroup"]
-        else:
-            begin = [rf"\begin{{table}}\centering{_STYLE}", label]
-            begin += [
-                r"\begin{adjustbox}{max width=\linewidth}",
-                rf"\begin{{tabular}}{layout}",
-                *head,
-            ]
-            end = [r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}", r"\end{table}"]
-        return "\n".join([*begin, *body, *end])
+        return _template("table.tex.j2").render(
+            name=self.name,
+            sentences=(self.title, *notes),
+            shown=shown,
+            letters=letters,
+            lines=lines,
+            spaced=passages or any(intervals for _, intervals in lines),
+            long=long,
+            packages=PACKAGES,
+        )
 
     def to_longtable(self) -> str:
         """Render for such a document as a table that breaks across pages."""
@@ -381,13 +366,25 @@ PACKAGES: Final = (
 )
 """Preamble lines that load the LaTeX packages of the tables."""
 
-_STYLE: Final = r"\footnotesize\setlength{\tabcolsep}{3pt}"
 
+def _template(name: str) -> jinja2.Template:
+    """Read a template beside this file; in LaTeX, braces are its own."""
+    import jinja2
 
-def _line(cells: Sequence[str]) -> str:
-    line = " & ".join(cells)
-    # A bracket or asterisk after the \\ of the line above would be its argument.
-    return ("{}" if line.startswith(("[", "*")) else "") + line + r" \\"
+    marks: dict[str, Any] = {}
+    if name.endswith(".tex.j2"):
+        marks = {"block_start_string": "<%", "block_end_string": "%>"}
+        marks |= {"variable_start_string": "<<", "variable_end_string": ">>"}
+        marks |= {"comment_start_string": "<#", "comment_end_string": "#>"}
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=not marks,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        **marks,
+    )
+    environment.filters["escaped"] = escape
+    return environment.get_template(name)
 
 
 # --- Escapes ---
