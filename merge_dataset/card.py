@@ -39,8 +39,6 @@ Kinds = Collection[str]
 STATISTICS_START: Final = "<!-- statistics -->"
 STATISTICS_END: Final = "<!-- /statistics -->"
 
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's loader, which is far faster, where PyYAML has it."""
 _SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"),
                  (10**7, "1M<n<10M"), (10**8, "10M<n<100M"), (10**9, "100M<n<1B"))  # fmt: skip
 

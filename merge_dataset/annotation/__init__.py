@@ -410,15 +410,15 @@ def read_judge(path: Path) -> dict[str, Any]:
 def _read_judgements(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield a model's judgements, without those of its trial."""
     annotator = read_judge(path)["name"]
-    found: dict[str, dict[str, Any]] = {}
+    judged: dict[str, dict[str, Any]] = {}
     rows = read_table(path, ["variant_id", "prediction"])
     for name, score in zip(
         *(rows[column].to_pylist() for column in rows.column_names), strict=True
     ):
         asked, _, variant = name.partition(":")
         if asked in ASKED["scores"] and score is not None:
-            found.setdefault(variant, {"variant_id": variant})[asked] = score
-    for variant, scores in found.items():
+            judged.setdefault(variant, {"variant_id": variant})[asked] = score
+    for variant, scores in judged.items():
         if len(scores) == 1 + len(ASKED["scores"]):  # otherwise an answer named no score
             yield f"{path}: {variant}", {"annotator": annotator, "comment": "", **scores}
 

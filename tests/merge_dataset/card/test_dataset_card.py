@@ -53,7 +53,7 @@ _RELATIVES = "Morphological relatives of a replaced word are left alone"
 
 
 @pytest.mark.parametrize(
-    ("settings", "said", "pairs", "relatives"),
+    ("settings", "words", "pairs", "relatives"),
     [
         ({}, "", False, True),
         ({"families": "reject"}, "Words of which another form stands in", False, False),
@@ -62,10 +62,10 @@ _RELATIVES = "Morphological relatives of a replaced word are left alone"
     ],
 )
 def test_options_are_told(
-    dataset: Path, settings: dict[str, Any], said: str, pairs: bool, relatives: bool
+    dataset: Path, settings: dict[str, Any], words: str, pairs: bool, relatives: bool
 ) -> None:
     text = rendered(dataset, **settings)
-    assert said in text
+    assert words in text
     assert (_PAIRS in text, _RELATIVES in text) == (pairs, relatives)
     assert text.count("English only.") == 1
 
