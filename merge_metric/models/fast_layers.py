@@ -222,9 +222,9 @@ def padded(rows: Texts) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 
 
 def tokens_for(model: Any, on_cpu: int = 512, elsewhere: int = 16_384) -> int:
-    """Choose a batch's number of tokens; activations of flat texts take at most 4 MB of cache."""
+    """Choose a batch's number of tokens; activations of flat texts take 8 MB or a little more."""
     if is_flat(model):
-        return rows_for(max(512, 2**20 // int(model.config.intermediate_size)))
+        return rows_for(max(512, 2**21 // int(model.config.intermediate_size)))
     return on_cpu if model.device.type == "cpu" else elsewhere
 
 
@@ -284,14 +284,19 @@ def vectors_at(
         states = trunk.embeddings_project(states)
     elif hasattr(trunk.encoder, "embedding_hidden_mapping_in"):  # ALBERT's
         states = trunk.encoder.embedding_hidden_mapping_in(states)
-    every: Any = torch.from_numpy(same)
+    place: torch.Tensor | None = torch.from_numpy(same)
+
+    def of_all(rows: torch.Tensor) -> torch.Tensor:
+        return rows if place is None else rows.index_select(0, place)
+
     for number, (own, after_attention, feed_forward) in enumerate(layers, start=1):
         is_last = number == len(layers)
-        asking = states[every][wanted] if is_last else states[every]
+        asking = of_all(states).index_select(0, wanted) if is_last else of_all(states)
+        query = own.query(asking) if is_last else of_all(own.query(states))
         shape = (-1, own.num_attention_heads, own.attention_head_size)
-        of_tokens = own.query(asking), own.key(states)[every], own.value(states)[every]
+        of_tokens = query, of_all(own.key(states)), of_all(own.value(states))
         query, key, value = (rows.view(shape) for rows in of_tokens)
-        every = slice(None)  # the states of all tokens are computed next
+        place = None  # the states of all tokens are computed next
         context = torch.zeros_like(query)
         for count, tokens, texts in runs:
             rows = texts if is_last else tokens
