@@ -11,8 +11,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -54,8 +54,7 @@ Key = tuple[str, str, str, str]
 """Seed, class, word, replacement."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Edit:
+class Edit(NamedTuple):
     """Edit of one token, by text and token number; `part` is `WORD`, `FAMILY` or `ARTICLE`."""
 
     part: int
@@ -110,7 +109,7 @@ def keys_of(rows: pa.Table) -> list[Key]:
 
 def with_further_edits(rows: pa.Table, edits: Sequence[Sequence[Edit]]) -> pa.Table:
     """Add the column of further edits."""
-    column = pa.array([[asdict(edit) for edit in of_row] for of_row in edits], _EDITS)
+    column = pa.array([[edit._asdict() for edit in of_row] for of_row in edits], _EDITS)
     return rows.append_column(FURTHER_EDITS, column)
 
 
@@ -296,8 +295,8 @@ def shuffle_letters(
         edits = [
             edit
             if edit.part == ARTICLE
-            else replace(
-                edit, word=match_case(scramble(edit.word.lower(), key), whole.token(edit).text)
+            else edit._replace(
+                word=match_case(scramble(edit.word.lower(), key), whole.token(edit).text)
             )
             for edit in whole.edits
         ]

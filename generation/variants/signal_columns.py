@@ -123,6 +123,14 @@ class BlockRows:
         """[n] All edits of each row."""
         return perturbations_of(self.edited, self.problems)
 
+    @cached_property
+    def words(self) -> list[list[tuple[Sentence, int, str]]]:
+        """[n] Sentence, position and new word of each edit of the shared word."""
+        return [
+            [(of_row.sentences[e.text], e.position, e.word) for e in of_row.edits if e.part == WORD]
+            for of_row in self.perturbations
+        ]
+
     _filled: dict[str, pa.Array] = field(default_factory=dict, init=False)
 
     def column(self, name: str) -> pa.Array:
@@ -140,10 +148,8 @@ def _at_words(
 
     def fill(rows: BlockRows) -> pa.Array:
         combined = []
-        for perturbation in rows.perturbations:
-            words = [edit for edit in perturbation.edits if edit.part == WORD]
-            answers = [ask(perturbation.sentences[e.text], e.position, e.word) for e in words]
-            known = [answer for answer in answers if answer is not None]
+        for words in rows.words:
+            known = [answer for word in words if (answer := ask(*word)) is not None]
             combined.append(together(known) if known else None)
         return pa.array(combined, pa.bool_())
 
