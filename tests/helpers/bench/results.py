@@ -16,7 +16,7 @@ from helpers.bench.contender import FOLDER, ROOT, Contender, Reply, spread
 
 SECTIONS: Final = (
     "suggestions", "cost", "asking", "classifier", "accelerator", "language-model",
-    "likelihoods", "metric", "made-up",
+    "likelihoods", "metric", "made-up", "commands",
 )  # fmt: skip
 
 
