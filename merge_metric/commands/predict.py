@@ -151,7 +151,7 @@ def predict_command(
         with_shots=request.shots == "seeds",
         merge_labels=merge_labels or (),
     )
-    done = _ask(jobs, problems, way, distribution, output, preset=preset, out=out)
+    done = _ask(jobs, problems, way, distribution, output, out)
     if done:
         _report(done, questions.dataset, output)
 
@@ -162,8 +162,6 @@ def _ask(
     way: Way,
     distribution: Distribution | None,
     output: OutputFormat,
-    *,
-    preset: str | None = None,
     out: Path | None,
 ) -> Done | None:
     """Run models; or print what a run takes, or write a batch instead, and return None."""
@@ -173,12 +171,10 @@ def _ask(
 
     overwrite = way.overwrite
     if not (way.dry_run or way.batch_out or way.batch_in):
-        return run_models(
-            jobs, problems, preset=preset, distribution=distribution, out=out, overwrite=overwrite
-        )
+        return run_models(jobs, problems, distribution=distribution, out=out, overwrite=overwrite)
     job = request, extra = next(iter(jobs.values()))
     is_remote = isinstance(request, ModelRequest) and request.base_url
-    if preset or distribution or not (way.dry_run or is_remote):
+    if "preset" in extra or distribution or not (way.dry_run or is_remote):
         raise ValueError(
             "expected for --dry-run one --model, asked from here, and for batches one on a server, "
             "with --base-url"
@@ -391,7 +387,7 @@ def judge_command(
     if way.prices:
         extra["prices"] = [*way.prices]
     jobs = jobs_of(ModelRequest(model=model, **given), extra=extra)
-    done = _ask(jobs, asked, way, distribution_of(dealt), output, out=out)
+    done = _ask(jobs, asked, way, distribution_of(dealt), output, out)
     if not done:
         return
     if failed := done[1]:

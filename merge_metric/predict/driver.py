@@ -445,19 +445,18 @@ def take_results(model: Model, asking: Asking, paths: Sequence[Path]) -> tuple[i
                 f"{expected}, got {identity[:80]!r}: give model, settings and dataset as with "
                 "`batch_out`"
             )
-        reason = row.columns.get("error")
-        if not isinstance(response, dict):
-            response, reason = {}, reason or "no response"
-        elif response.get("status_code", 200) != 200:
-            reason = reason or f"HTTP {response['status_code']}: {response.get('body')}"
+        response = response if isinstance(response, dict) else {}
+        reason, body = row.columns.get("error"), response.get("body")
+        if (status := response.get("status_code", 200)) != 200:
+            reason = reason or f"HTTP {status}: {body}"
         try:
-            extract(response.get("body"))
+            extract(body)
         except ValueError as error:
             reason = reason or error
         if reason:
             failed[question, sample] = beginning(f"{row.where}: {reason}")
         else:
-            results.setdefault((question, sample), response["body"])
+            results.setdefault((question, sample), body)
     unanswered = asking.unanswered().tolist()
     taken = [n for n in unanswered if all((n, sample) in results for sample in range(samples))]
     pairs, given = list(asking.pairs.at(asking.asked[taken])), list[Any]()

@@ -239,7 +239,6 @@ def run_models(
     jobs: Mapping[str, Job],
     problems: pa.Table,
     *,
-    preset: str | None = None,
     distribution: Distribution | None = None,
     out: Path | None = None,
     overwrite: bool = False,
@@ -249,8 +248,8 @@ def run_models(
     `out` is a file for all sources or, with a preset, the folder of all files. In a list, a model
     that fails does not stop the others.
     """
-    folder, first = PREDICTIONS, next(iter(jobs))
-    if preset is not None:
+    folder, (first, (_, known)) = PREDICTIONS, next(iter(jobs.items()))
+    if preset := known.get("preset"):
         folder, out = out or PREDICTIONS, None
     elif out is not None:
         suffix_of(out)
@@ -259,7 +258,7 @@ def run_models(
     if not requests and distribution is not None:
         # Training takes most of the time, so one task does everything.
         distribution = replace(distribution.without_gpus(), tasks=1)
-    if requests and (preset is not None or distribution is not None):
+    if requests and (preset or distribution is not None):
         if distribution is not None and requests[first].base_url:
             raise ValueError(
                 "executor: expected a model that tasks load, got one on a server, which is asked "
@@ -272,7 +271,7 @@ def run_models(
         if recorded.get("name") != first and not is_gguf:
             raise other_predictions(out, recorded, ["name"])
     work = (folder if out is None else out.parent) / f".{slug(called)}.tasks"
-    goes_on = preset is not None or distribution is not None
+    goes_on = preset or distribution is not None
     caught = (ValueError, OSError, RuntimeError, ImportError) if goes_on else ()
     outcomes, failed = list[Outcome](), list[str]()
     with nullcontext() if distribution is None else working_in(work):
@@ -283,7 +282,7 @@ def run_models(
         for name, (request, extra) in jobs.items():
             model = getattr(request, "model", "")
             shown = f"{name} ({model})" if model not in ("", name) else name
-            if preset is not None:
+            if preset:
                 log.info(shown)
             try:
                 files: Iterator[tuple[Asking, Ask]]

@@ -76,11 +76,8 @@ def test_from_the_trial_to_a_filtered_dataset(made: Path, monkeypatch: pytest.Mo
         told = run("judge", *asking, "words", "--concurrency", 1)
         assert "judgements/judge.parquet: 0 variants judged" in told.stdout
         assert "AUC of F + R for what is good" in told.stdout
-        whole = json.loads(
-            run(
-                "judge", "merge-nli", *asking, "words", "--out", "judge.parquet", "--format", "json"
-            ).stdout
-        )
+        into = ("--out", "judge.parquet", "--format", "json")
+        whole = json.loads(run("judge", "merge-nli", *asking, "words", *into).stdout)
     assert whole["is_trusted"]
     auc = whole["trial"]["rows"][0]["value"]
     assert 0.99 < auc < 1  # where two passes differ, it has to round

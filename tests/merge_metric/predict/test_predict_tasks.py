@@ -5,17 +5,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from helpers import commands
 from helpers.problem_folder import many_problems, write_folder
 from helpers.tasks_here import TasksHere
 from helpers.tiny_classifiers import folder_of, tiny_classifier
-from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from typer.testing import Result
 
 from merge_dataset.executors import Distribution
-from merge_metric.models import classifier, language_model
+from merge_metric.models import classifier
 from merge_metric.models.pair_model import Description
 from merge_metric.models.readiness import Machine, Preset
 from merge_metric.predict import jobs as dealing
@@ -37,37 +35,14 @@ def predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     write_folder(tmp_path / "merge-nli", PROBLEMS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(classifier, "_WINDOW", 20)
-    monkeypatch.setattr(language_model, "_WINDOW", 8)
     fixed = ("predict", "--dataset", "merge-nli", "--device", "cpu", "--batch-tokens", "100")
     return partial(commands.run, *fixed)
-
-
-def save_tiny(folder: Path) -> None:
-    for part in (tiny_lm("gpt2"), tiny_tokenizer("gpt2")):
-        part.save_pretrained(folder)
 
 
 def files(folder: str) -> dict[str, bytes]:
     """All files of a folder except locks, so that leftover files are found."""
     paths = Path(folder).iterdir()
     return {path.name: path.read_bytes() if path.is_file() else b"" for path in paths}
-
-
-@pytest.mark.slow
-def test_a_model_that_answers_in_words(
-    predict: Run, tasks: TasksHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(language_model, "_WORDS_WINDOW", 8)
-    save_tiny(tmp_path / "tiny")
-    words = ("--model", "tiny", "--shots", "none", "--answers", "words", "--max-answer-tokens", 2)
-    several = ("--temperature", 1, "--samples", 2, "--repeat-seeds", 2)
-    for name, more in {"one": (), "several": several}.items():
-        whole, dealt = f"{name}.parquet", f"{name}/{name}.parquet"
-        predict(*words, *more, "--out", whole)
-        predict(*words, *more, "--out", dealt, *TASKS, 3)
-        assert Path(dealt).read_bytes() == Path(whole).read_bytes()
-        names = pq.read_schema(dealt).names
-        assert ("probabilities" in names, "repeats" in names) == (bool(more), bool(more))
 
 
 @pytest.mark.slow
