@@ -225,14 +225,8 @@ def jobs_of(
         path = Path(request.model)
         name = path.resolve().name if path.is_dir() else mask_urls(request.model)
         return {name: (request, extra or {})}
-    more = {"preset": preset}
-    return {
-        entry.name: (
-            request_of(entry, request),
-            {**more, "short_name": entry.name, "group": entry.group},
-        )
-        for entry in entries
-    }
+    more = {e.name: {"preset": preset, "short_name": e.name, "group": e.group} for e in entries}
+    return {entry.name: (request_of(entry, request), more[entry.name]) for entry in entries}
 
 
 def run_models(
