@@ -86,6 +86,7 @@ def test_publishing_and_again(desk: Desk, dataset: Repo, predictions: Path, fold
 
 @pytest.mark.usefixtures("dataset")
 def test_results_on_other_tasks_stay(desk: Desk, predictions: Path, folder: Path) -> None:
+    """Where they cannot be read, they do not count as none, which would remove them."""
     old = [
         {"dataset": {"id": DATASET, "task_id": "snli-2"}, "value": 12.5, "notes": "mine"},
         {"dataset": {"id": DATASET, "task_id": "snli"}, "value": 99.9},
@@ -93,26 +94,16 @@ def test_results_on_other_tasks_stay(desk: Desk, predictions: Path, folder: Path
     repo = desk.hub.repo("model", MODEL)
     other = {".eval_results/other.yaml": Entry(b"[]", False)}
     repo.add("main", {FILE: Entry(yaml.safe_dump(old).encode(), False), **other}, "Earlier")
-    publish(desk, predictions, folder, "--yes")
-    assert [entry["dataset"]["task_id"] for entry in results(desk)] == ["snli", "snli-2"]
-    assert [entry["value"] for entry in results(desk)] == [70.0, 12.5]
-    assert results(desk)[1] == old[0]
-    assert set(repo.at()) == {FILE, *other}
-
-
-@pytest.mark.usefixtures("dataset")
-def test_earlier_results_that_cannot_be_read(desk: Desk, predictions: Path, folder: Path) -> None:
-    """They do not count as none, which would remove results on other tasks."""
-    old = [{"dataset": {"id": DATASET, "task_id": "snli-2"}, "value": 12.5}]
-    repo = desk.hub.repo("model", MODEL)
-    repo.add("main", {FILE: Entry(yaml.safe_dump(old).encode(), False)}, "Earlier")
     desk.hub.fail("resolve", 503, times=99)
     text = refused(desk, predictions, folder, "--yes", code=1)
     assert f"reading {FILE} of {MODEL}: the Hub failed" in text
     assert results(desk) == old
     desk.hub.forgive()
     publish(desk, predictions, folder, "--yes")
+    assert [entry["dataset"]["task_id"] for entry in results(desk)] == ["snli", "snli-2"]
+    assert [entry["value"] for entry in results(desk)] == [70.0, 12.5]
     assert results(desk)[1] == old[0]
+    assert set(repo.at()) == {FILE, *other}
 
 
 @pytest.mark.slow
