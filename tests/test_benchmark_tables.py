@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from helpers.bench.packed_product import ROWS, layer_products, products_flop
 from helpers.bench.release import headline, slower, with_lines
-from helpers.bench.results import Row, Side, _in_json, compare, table
+from helpers.bench.results import Row, Side, _in_json, table
 
 
 def side(name: str, *cpu: float) -> Side:
@@ -23,9 +23,9 @@ def measured(*rows: Row, section: str = "suggestions") -> list[dict[str, Any]]:
 
 
 def test_shares_are_operations_of_a_second_over_those_of_packed_products() -> None:
-    row = compare("m", side("ours", 0.5), side("peer", 1.0), unit="u", flop=1.0, packed=8.0)
+    row = Row("m", side("ours", 0.5), side("peer", 1.0), unit="u", flop=1.0, packed=8.0)
     assert row.shares == [0.25, 0.125]
-    assert Row("m", "u", side("ours", 1.0)).shares == []
+    assert Row("m", side("ours", 1.0)).shares == []
     assert "25%, 12%" in table(measured(row))
     assert sum(a * b for a, b in layer_products(768, 4 * 768)) == 12 * 768**2
     assert products_flop(768, 4 * 768) == 2 * ROWS * 12 * 768**2
@@ -43,8 +43,8 @@ def test_shares_are_operations_of_a_second_over_those_of_packed_products() -> No
 def test_slower_is_a_ratio_that_fell_beyond_noise(cpu: tuple[float, ...], is_slower: bool) -> None:
     """Kept ratios were 1.9 to 2.1; rows missing from the table are not compared."""
     theirs = side("peer", 2.0, 2.0, 2.0)
-    kept = measured(compare("m", side("ours", 1.0, 2 / 2.1, 2 / 1.9), theirs, unit="u"))
-    new = [compare(name, side("ours", *cpu), theirs, unit="u") for name in ("m", "other")]
+    kept = measured(Row("m", side("ours", 1.0, 2 / 2.1, 2 / 1.9), theirs, unit="u"))
+    new = [Row(name, side("ours", *cpu), theirs, unit="u") for name in ("m", "other")]
     result = slower(kept, measured(*new))
     assert bool(result) is is_slower
     if result:
@@ -53,7 +53,7 @@ def test_slower_is_a_ratio_that_fell_beyond_noise(cpu: tuple[float, ...], is_slo
 
 def test_the_readmes_lines() -> None:
     rows = [
-        compare(f"suggestions, {model}", side("ours", 0.5), side("peer", 1.0), unit="u", flop=1.0,
+        Row(f"suggestions, {model}", side("ours", 0.5), side("peer", 1.0), unit="u", flop=1.0,
                 packed=8.0)
         for model in ("minilm-l6-mlm", "BERT-base", "BERT-base")
     ]  # fmt: skip

@@ -11,7 +11,7 @@ from helpers.bench.contender import Contender
 from helpers.bench.fill_mask import TOP, Context
 from helpers.bench.models import made_once, model_folder
 from helpers.bench.packed_product import classifier_flop, question_flop
-from helpers.bench.results import Measurement, compare, race
+from helpers.bench.results import Measurement, Row, race
 from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -83,7 +83,7 @@ def measure(
     peak = 2 * on_device.SIDE**3 / statistics.median(reply.wall for reply in products.replies)
     own, theirs = (item.answers for item in asked)
     both = [(own[i], answer) for i, answer in theirs.items() if i in own]
-    row = compare(
+    row = Row(
         f"on a GPU, by the clock, {what}",
         *(item.side for item in asked),  # by the clock: work of the processor beside a GPU is free
         unit=unit,

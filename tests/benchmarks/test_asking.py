@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from helpers.bench.contender import Contender
 from helpers.bench.models import REAL, model_folder, noisy_folder, widened_folder
-from helpers.bench.results import Measurement, compare, race
+from helpers.bench.results import Measurement, Row, race
 
 from generation import Config, build, suggest
 from generation.run_folder import RunFolder
@@ -74,5 +74,5 @@ def test_asking(
     read = everything["characters"] / less["characters"]
     text = f"same variants from {share:.0%} of the questions; {read:.2f}× fewer characters"
     what = f"asking, {mlms} masked LMs"
-    row = compare(what, ours.side, theirs.side, unit="problem", agreement=text)
+    row = Row(what, ours.side, theirs.side, unit="problem", agreement=text)
     Measurement("asking", f"{mlms}").write([row])

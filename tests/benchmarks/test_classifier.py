@@ -11,7 +11,7 @@ from helpers.bench import exported
 from helpers.bench.contender import Contender, spread
 from helpers.bench.on_device import over_pairs
 from helpers.bench.packed_product import classifier_flop, packed, speed_of
-from helpers.bench.results import Measurement, compare, race
+from helpers.bench.results import Measurement, Row, race
 
 pytestmark = pytest.mark.benchmark
 
@@ -49,8 +49,7 @@ def test_runtimes(
     first, *others = (np.array(item.answer) for item in asked)
     apart = max(float(abs(item - first).max()) for item in others)
     ours, *theirs = (item.side for item in asked)
-    row = partial(
-        compare, f"classifier, {model}", ours, unit="pair", at_least=1,
+    row = partial(Row, f"classifier, {model}", ours, unit="pair", at_least=1,
         agreement=f"probabilities differ by {apart:.0e} at most",
         flop=classifier_flop(folder, pairs), packed=speed_of(products),
     )  # fmt: skip

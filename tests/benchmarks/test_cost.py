@@ -56,4 +56,4 @@ def row(shape: str, hour: str, side: Side, reference: Side | None = None) -> Row
     seconds = statistics.median(side.cpu if hour == "core hour" else side.wall)
     problems = 3600 / seconds / QUESTIONS_PER_PROBLEM
     text = f"{problems:,.0f} of SNLI's problems per {hour}"
-    return Row(f"cost, {shape}", "question", side, reference, agreement=text)
+    return Row(f"cost, {shape}", side, reference, "question", agreement=text)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from helpers.bench.contender import Contender, spread
 from helpers.bench.prefix_peers import llama_cpp, transformers
-from helpers.bench.results import Measurement, compare, race
+from helpers.bench.results import Measurement, Row, race
 from helpers.gguf_files import load_lm, smollm2, write_in_float32
 from helpers.processes import python_of
 
@@ -69,7 +69,7 @@ def test_peers(labelled: list[dict[str, str]], tmp_path: Path, rounds: int) -> N
     ours, *theirs = race(contenders, len(pairs), rounds)
     apart = [float(abs(np.array(item.answer) - ours.answer).max()) for item in (ours, *theirs)]
     what = "language model with six examples, SmolLM2-135M, beside peers"
-    row = partial(compare, what, ours.side, unit="pair", at_least=1)
+    row = partial(Row, what, ours.side, unit="pair", at_least=1)
     compared = [
         row(peer.side, agreement=f"probabilities differ by {most:.0e} at most")
         for peer, most in zip(theirs, apart[1:], strict=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from helpers.bench.contender import Contender
 from helpers.bench.prefix_peers import llama_cpp_likelihoods, whole_texts
-from helpers.bench.results import Measurement, compare, race
+from helpers.bench.results import Measurement, Row, race
 from helpers.gguf_files import load_lm, smollm2
 
 from generation.signals.likelihoods import FOLLOWING, CausalLM, item_of
@@ -64,7 +64,7 @@ def test_likelihoods(labelled: list[dict[str, str]], rounds: int) -> None:
     if python := os.environ.get("MERGE_NLI_SERVER_PYTHON"):
         contenders.append(Contender("llama.cpp", llama_cpp_likelihoods, peer, python))
     ours, *theirs = race(contenders, len(pairs), rounds)
-    row = partial(compare, "change of log-likelihood, SmolLM2-135M, 600 edited texts", ours.side)
+    row = partial(Row, "change of log-likelihood, SmolLM2-135M, 600 edited texts", ours.side)
     rows, apart = [], {}
     for other in theirs:
         values = np.array(other.answer)

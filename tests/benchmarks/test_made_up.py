@@ -142,7 +142,7 @@ def row(name: str, count: int, reply: Reply, variants: int) -> Row:
     side = Side.of(f"{count:,} problems", [reply], count)
     goal = Goal(f"≤ {PEAK_MB:,} MB", (side.peak_mb or 0) <= PEAK_MB)
     remark = f"{variants:,} variants" if variants else ""
-    return Row(name, "problem", side, None, (goal,), remark)
+    return Row(name, side, unit="problem", goals=(goal,), agreement=remark)
 
 
 def test_made_up(

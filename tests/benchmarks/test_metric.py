@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers.bench.contender import Contender
 from helpers.bench.made_up_rows import write_made_up_predictions, write_made_up_run
-from helpers.bench.results import Goal, Measurement, Row, Side, compare, race
+from helpers.bench.results import Goal, Measurement, Row, Side, race
 
 from merge_dataset.export import export_dataset
 from merge_metric import seed_variant_accuracy
@@ -146,7 +146,7 @@ def test_score_beside_the_plain_query(tmp_path: Path, rounds: int) -> None:
     ours, query = race(contenders, rows, rounds)
     assert query.answer == rows // ROWS_OF_A_SEED
     what = "merge-nli score beside the query"
-    row = compare(what, ours.side, query.side, unit="row", at_least=0.5)
+    row = Row(what, ours.side, query.side, unit="row", at_least=0.5)
     Measurement("metric", "plain-query").write([row])
 
 
@@ -161,7 +161,7 @@ def test_score_beside_the_ingestion_of_evaluate(tmp_path: Path, rounds: int) -> 
     figures, replicates, computed = race(contenders, 1, rounds)
     ingestion = computed.side.beyond(figures.side, "evaluate's own ingestion")
     seeds, variants = MILLION
-    row = partial(compare, f"metric, {seeds * variants:,} rows", unit="call", at_least=1)
+    row = partial(Row, f"metric, {seeds * variants:,} rows", unit="call", at_least=1)
     text = "compute gives what score gives"
     rows = [row(figures.side, ingestion, agreement=text), row(replicates.side, ingestion)]
     measurement.write(rows)
@@ -185,6 +185,6 @@ def test_many_rows(command: str, tmp_path: Path, request: pytest.FixtureRequest)
         goals = [Goal(f"≤ {most:,} MB", (side.peak_mb or 0) <= most)]
         if seconds := MOST_SECONDS.get((command, count)):
             goals.append(Goal(f"≤ {seconds} s", side.cpu[0] * count <= seconds))
-        rows.append(Row(f"merge-nli {command}", "row", side, smallest, tuple(goals)))
+        rows.append(Row(f"merge-nli {command}", side, smallest, "row", goals=tuple(goals)))
         smallest = smallest or side
     measurement.write(rows)

@@ -13,7 +13,7 @@ from helpers.bench.contexts import find_contexts
 from helpers.bench.fill_mask import TOP, Context
 from helpers.bench.models import REAL, SHAPES, model_folder
 from helpers.bench.packed_product import packed, question_flop, speed_of
-from helpers.bench.results import Asked, Measurement, Row, compare, has_bfloat16, race
+from helpers.bench.results import Asked, Measurement, Row, has_bfloat16, race
 from tokenizers import Tokenizer
 
 from generation.suggestions.masked_lm import _HEADS
@@ -76,7 +76,7 @@ def test_suggestions(
     others.sort(key=lambda item: item is not best)
     pieces = Tokenizer.from_file(str(folder / "tokenizer.json")).id_to_token
     flop = question_flop(folder, [sentence for sentence, _, _ in contexts])
-    row = partial(compare, f"suggestions, {model}", unit="context")
+    row = partial(Row, f"suggestions, {model}", unit="context")
     goals = dict.fromkeys((EXACT, NLPAUG), IN_PYTORCH.get(model, 1))
     goals |= dict.fromkeys(RUNTIMES, RUNTIME.get(model, 1))
     goals[AS_SHIPPED] = TEXT_ATTACK.get(model)

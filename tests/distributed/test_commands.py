@@ -2,6 +2,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,25 +34,19 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def wholes() -> dict[str, dict[str, bytes]]:
-    return {}
-
-
 @pytest.fixture
-def whole(
-    request: pytest.FixtureRequest, prepared: Path, wholes: dict[str, Any], tmp_path: Path
-) -> dict[str, bytes]:
-    name = request.getfixturevalue("name")
-    if name not in wholes:
-        shutil.copytree(prepared, tmp_path / "whole")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(tmp_path / "whole")
+def whole(name: str, prepared: Path) -> dict[str, bytes]:
+    """Files that a command makes undisturbed, once."""
+    folder = prepared.with_name(f"whole-{name}")
+    is_new = not folder.exists()
+    if is_new:
+        shutil.copytree(prepared, folder)
+    with chdir(folder):
+        if is_new:
             done = run(name)
             assert done.exit_code == 0, done.output
-            wholes[name] = made(name)
-        assert wholes[name]
-    return wholes[name]
+        assert made(name)
+        return made(name)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from helpers.forks import Ended, Forks
+from helpers.judged import fill_in
 from helpers.kept_answers import keys_in
 
 from merge_dataset.checks import check_dataset
@@ -269,10 +270,6 @@ def prepare(base: Path, forks: Forks) -> None:
     for table in sorted((forks.folder / "study/answers").iterdir()):
         with table.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file))
-        for number, row in enumerate(rows):
-            row.update(fluency=str(1 + number % 5), reasoning=str(5 - number % 5))
-        with table.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
+        scores = [{"fluency": 1 + n % 5, "reasoning": 5 - n % 5} for n in range(len(rows))]
+        fill_in(table, [row | score for row, score in zip(rows, scores, strict=True)])
     shutil.copytree(forks.folder, base, dirs_exist_ok=True)

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -6,6 +7,14 @@ from helpers.forks import forks_in
 
 from faults.attack import Attack
 from faults.commands import Workshop, environment_of, prepare
+from generation.problems.tagging import Tagger
+
+_load = cache(Tagger.load)
+
+
+@pytest.fixture(autouse=True)
+def _one_tagger(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tagger, "load", _load)
 
 
 @pytest.fixture

@@ -5,10 +5,11 @@ import logging
 from contextlib import chdir
 from pathlib import Path
 
-from golden.worlds import NLI, answers, named, problems_of, write
+from golden.worlds import NLI, answers, named, write
 from typer.testing import CliRunner
 
 from generation.cli import app
+from merge_metric.frame.predictions import read_predictions
 
 PREMISE, HYPOTHESIS = "A boy rides a red bicycle in the park.", "A boy rides a bicycle."
 
@@ -41,16 +42,19 @@ def make(folder: Path) -> None:
             "baseline majority --dataset merge-nli --out majority.parquet",
             "annotate merge-nli --out study --per-class 5",
         )
-        rows = problems_of(Path("merge-nli"))
-        a, b, c = (answers(rows, name, 0.75) for name in "abc")
+        rows = read_predictions(Path("majority.parquet")).to_pylist()  # with digests of texts
+        a, b, c = (
+            [row | made for row, made in zip(rows, answers(rows, name, 0.75), strict=True)]
+            for name in "abc"
+        )
         write(Path("a.parquet"), a)
         write(Path("b.jsonl"), b)
         write(Path("c.csv"), named([{k: r[k] for k in list(r)[:4]} for r in c], NLI))
         lines = "".join(json.dumps(row) + "\n" for row in ROWS)
         Path("problems.jsonl").write_text(lines)
-        answers = ["annotator,variant_id,fluency,reasoning,comment"]
+        judged = ["annotator,variant_id,fluency,reasoning,comment"]
         lines = Path("study/sample.jsonl").read_text().splitlines()
         sample = [json.loads(line)["variant_id"] for line in lines]
-        answers += [f"ann,{name},{1 + i % 5},{5 - i % 3}," for i, name in enumerate(sample)]
+        judged += [f"ann,{name},{1 + i % 5},{5 - i % 3}," for i, name in enumerate(sample)]
         Path("study/answers").mkdir()
-        Path("study/answers/ann.csv").write_text("\n".join(answers) + "\n")
+        Path("study/answers/ann.csv").write_text("\n".join(judged) + "\n")

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,8 +14,7 @@ from helpers.tiny_generators import saved_generator
 
 from faults import small_world
 from faults.attack import Attack
-from faults.commands import CLASSIFIER, PROBLEMS, snapshot
-from generation.problems.tagging import Tagger
+from faults.commands import CLASSIFIER, snapshot, words
 from merge_dataset import files
 from merge_dataset.answer_store import AnswerStore
 from merge_dataset.commands.command_line import INTERRUPTED
@@ -27,11 +25,7 @@ PYTHON = re.compile(r"Traceback|\[Errno|<class|codec|NoneType|object has no|Erro
 
 
 PREDICT = f"predict --model {CLASSIFIER} --dataset merge-nli --batch-tokens 500"
-PARAPHRASE = (
-    f"paraphrase --model {CLASSIFIER} --label-order c,n,e --generator generator --source anli-r1 "
-    f"--data {PROBLEMS} --limit 10 --k 2 --max-rounds 2 --beams 4 --groups 2 --max-new-tokens 8"
-)
-
+PARAPHRASE = " ".join(words("paraphrase")).partition(" --run")[0]
 
 PARTS = "build --run runs/demo --into parts --out parts --with-column form_attested --common-mlms"
 """A dataset with optional columns, and splits in several files."""
@@ -153,9 +147,7 @@ def test_damage_is_noticed_or_harmless(
     attack: Attack,
     once: Callable[..., Path],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Tagger, "load", cache(Tagger.load))
     shutil.copytree(once("damaged", make), tmp_path, dirs_exist_ok=True)
     with chdir(tmp_path):
         result = {path for pattern in reader.files for path in Path().glob(pattern)}

@@ -3,7 +3,6 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import chdir
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from faults.attack import Attack
 from faults.hostile_rows import Kept, Row
 from generation.config import Config
 from generation.problems.sources import ProblemReader
-from generation.problems.tagging import Tagger
 from merge_dataset.files import read_json, read_table
 
 pytestmark = pytest.mark.slow
@@ -25,11 +23,6 @@ COLUMNS = {f"{name}_column": name for name in hostile_rows.COLUMNS}
 OPTIONS = [word for name in COLUMNS for word in (f"--{name.replace('_', '-')}", COLUMNS[name])]
 
 PYTHON = re.compile(r"Traceback|\[Errno|<class|codec|NoneType|object has no|not supported between")
-
-
-@pytest.fixture(autouse=True)
-def _one_tagger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Tagger, "load", cache(Tagger.load))
 
 
 def message_of(error: str, *, lines: int = 1) -> str:

@@ -40,8 +40,8 @@ COMMANDS = (
 )
 """Commands with names of a dataset, predictions, a run, a session, problems and results."""
 
-INPUTS = {"d": "merge-nli", "r": "runs/demo", "s": "study", "p.parquet": "a.parquet",
-          "p.jsonl": "b.jsonl", "p.csv": "c.csv", "q.jsonl": "problems.jsonl"}  # fmt: skip
+INPUTS = {"{d}": "merge-nli", "{r}": "runs/demo", "{s}": "study", "{p}.parquet": "a.parquet",
+          "{p}.jsonl": "b.jsonl", "{p}.csv": "c.csv", "{q}.jsonl": "problems.jsonl"}  # fmt: skip
 
 NAMES = {
     "spaces and quotes": ("it's", 'a "b" c', " a", "`a`", "a  b"),
@@ -54,39 +54,32 @@ NAMES = {
 }  # fmt: skip
 
 
-def _rows_of(path: Path) -> str:
-    return digest_of(repr(pq.read_table(path, partitioning=None).to_pylist()))
-
-
-def _made(folder: Path, name: str) -> dict[str, str]:
-    """Digests of Parquet files by name, and names of other files; `o` replaces `name`."""
-    result = {}
-    for path in sorted(folder.rglob("*")):
-        place = str(path.relative_to(folder)).replace(name, "o")
-        if path.is_file() and not path.name.startswith("."):
-            result[place] = _rows_of(path) if path.suffix == ".parquet" else ""
-    return result
-
-
 def _run(
     folder: Path, world: Path, name: str, command: str
 ) -> tuple[int, str, str, dict[str, str]]:
-    for folder_name in ("in", "out"):
-        shutil.rmtree(folder / folder_name, ignore_errors=True)
-        (folder / folder_name / name).mkdir(parents=True)
-    places = {}
-    for key, source in INPUTS.items():
-        letter, _, suffix = key.partition(".")
-        if f"{{{letter}}}{'.' if suffix else ''}{suffix}" in command:
-            places[letter] = f"in/{name}/{letter}{name.removeprefix('./')}"
-            target = folder / f"{places[letter]}{'.' if suffix else ''}{suffix}"
+    """Run a command; last come digests of tables and names of other files, by name.
+
+    In names of files `o` replaces `name`.
+    """
+    plain = name.removeprefix("./")
+    for place in ("in", "out"):
+        shutil.rmtree(folder / place, ignore_errors=True)
+        (folder / place / name).mkdir(parents=True)
+    places = {letter: f"in/{name}/{letter}{plain}" for letter in "drspq"}
+    places["o"] = f"out/{name}/o{plain}"
+    for text, source in INPUTS.items():
+        if text in command:
             copy = shutil.copytree if (world / source).is_dir() else shutil.copyfile
-            copy(world / source, target)
-    places["o"] = f"out/{name}/o{name.removeprefix('./')}"
-    words = [word.format(**places) for word in command.split()]
+            copy(world / source, folder / text.format(**places))
     with chdir(folder):
-        code, printed, text = small_world.call(*words)
-    return code, printed, text, _made(folder / "out", name.removeprefix("./"))
+        code, printed, text = small_world.call(*(w.format(**places) for w in command.split()))
+    made = {}
+    for path in sorted((folder / "out").rglob("*")):
+        if path.is_file() and not path.name.startswith("."):
+            is_table = path.suffix == ".parquet"
+            rows = pq.read_table(path, partitioning=None).to_pylist() if is_table else []
+            made[str(path.relative_to(folder)).replace(plain, "o")] = digest_of(repr(rows))
+    return code, printed, text, made
 
 
 @pytest.mark.parametrize("kind", NAMES)

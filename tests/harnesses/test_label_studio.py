@@ -1,9 +1,11 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.harness import run
+from helpers.judged import make_item
 from helpers.processes import python_of
 
 from merge_dataset.annotation import Session, read_answers, write_files
@@ -17,25 +19,11 @@ SPANS = {"premise": [[6, 9]], "hypothesis": [[2, 5]]}
 
 
 def items(count: int) -> dict[str, Item]:
+    texts: dict[str, Any] = {"seed_texts": TEXTS, "variant_texts": TEXTS}
+    texts |= {"seed_spans": SPANS, "variant_spans": SPANS, "label": "neutral", "chance": 1.0}
     made = [
-        Item(
-            variant_id=f"snli:{number}/noun/cat/dog",
-            seed_id=f"snli:{number}",
-            source="snli",
-            word_class="noun",
-            label="neutral",
-            mlms=[],
-            mlms_by_field={},
-            stratum={},
-            chance=1.0,
-            original="cat",
-            replacement="dog",
-            seed_texts=TEXTS,
-            variant_texts=TEXTS,
-            seed_spans=SPANS,
-            variant_spans=SPANS,
-        )
-        for number in range(count)
+        replace(make_item("noun", seed_id=f"snli:{n}", **texts), variant_id=f"snli:{n}/noun/a/b")
+        for n in range(count)
     ]
     return {item.variant_id: item for item in made}
 

@@ -51,42 +51,43 @@ def padded_questions(
     mlm = AutoModelForMaskedLM.from_pretrained(model, dtype=getattr(torch, dtype)).to(device).eval()
     texts = masked_texts(contexts, tokenizer.mask_token)
 
-    def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
-        result: dict[int, Any] = {}
-        order = sorted(rows, key=lambda i: len(texts[i]))
-        for start in range(0, len(order), batch_size):
-            batch = order[start : start + batch_size]
-            inputs = tokenizer([texts[i] for i in batch], padding=True, return_tensors="pt")
-            inputs = inputs.to(device)
-            with torch.inference_mode():
-                states = mlm.base_model(**inputs)[0]
-                best = mlm.cls(states[inputs["input_ids"] == tokenizer.mask_token_id]).topk(TOP)
-            result |= zip(batch, zip(best.indices.cpu(), best.values.float().cpu(), strict=True),
-                         strict=True)  # fmt: skip
-        return lambda: [result[i][0].tolist() for i in rows]
+    def ask(batch: Sequence[str]) -> list[Any]:
+        inputs = tokenizer(batch, padding=True, return_tensors="pt").to(device)
+        states = mlm.base_model(**inputs)[0]
+        best = mlm.cls(states[inputs["input_ids"] == tokenizer.mask_token_id]).topk(TOP)
+        best.values.float().cpu()
+        return best.indices.tolist()
 
-    return answer
+    return _by_length(ask, texts, batch_size)
 
 
 def padded_pairs(
     model: str, pairs: Sequence[tuple[str, str]], batch_size: int, device: str, dtype: str
-) -> Callable[[Sequence[int]], Callable[[], list[Any]]]:
+) -> Answer:
     tokenizer = AutoTokenizer.from_pretrained(model)
     classifier = AutoModelForSequenceClassification.from_pretrained(
         model, dtype=getattr(torch, dtype)
     )
     classifier = classifier.to(device).eval()
 
+    def ask(batch: Sequence[tuple[str, str]]) -> list[Any]:
+        first, second = map(list, zip(*batch, strict=True))
+        inputs = tokenizer(first, second, padding=True, return_tensors="pt")
+        return classifier(**inputs.to(device)).logits.double().softmax(-1).tolist()
+
+    return _by_length(ask, pairs, batch_size)
+
+
+def _by_length(ask: Callable[[Any], list[Any]], items: Sequence[Any], size: int) -> Answer:
+    """Ask in batches that are sorted by length."""
+
     def answer(rows: Sequence[int]) -> Callable[[], list[Any]]:
         result: dict[int, Any] = {}
-        order = sorted(rows, key=lambda i: len(pairs[i][0]) + len(pairs[i][1]))
-        for start in range(0, len(order), batch_size):
-            batch = order[start : start + batch_size]
-            first, second = zip(*(pairs[i] for i in batch), strict=True)
-            inputs = tokenizer(list(first), list(second), padding=True, return_tensors="pt")
-            with torch.inference_mode():
-                logits = classifier(**inputs.to(device)).logits
-            result |= zip(batch, logits.double().softmax(-1).cpu().numpy(), strict=True)
-        return lambda: [result[i].tolist() for i in rows]
+        order = sorted(rows, key=lambda i: len("".join(items[i])))
+        with torch.inference_mode():
+            for start in range(0, len(order), size):
+                batch = order[start : start + size]
+                result |= zip(batch, ask([items[i] for i in batch]), strict=True)
+        return lambda: [result[i] for i in rows]
 
     return answer

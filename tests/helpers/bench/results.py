@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -125,9 +125,11 @@ class Goal:
 @dataclass(frozen=True, slots=True)
 class Row:
     what: str
-    unit: str
     ours: Side
     theirs: Side | None = None
+    unit: str = ""
+    at_least: float | None = None
+    """The ratio that is the goal."""
     goals: tuple[Goal, ...] = ()
     agreement: str = ""
     """How far the outputs agree; if they must be equal, the test asserts it."""
@@ -156,25 +158,6 @@ class Row:
         """The larger side's half range of CPU seconds over the rounds, divided by its median."""
         sides = [side.cpu for side in (self.ours, self.theirs) if side]
         return max((max(cpu) - min(cpu)) / 2 / abs(statistics.median(cpu)) for cpu in sides)
-
-
-def compare(
-    what: str,
-    ours: Side,
-    theirs: Side,
-    *,
-    unit: str,
-    at_least: float | None = None,
-    agreement: str = "",
-    flop: float = 0.0,
-    packed: float = 0.0,
-) -> Row:
-    """Make a row; its goal is a ratio of `at_least`."""
-    row = Row(what, unit, ours, theirs, agreement=agreement, flop=flop, packed=packed)
-    if at_least is None:
-        return row
-    goal = Goal(f"≥ {at_least:g}×", statistics.median(row.ratios) >= at_least)
-    return replace(row, goals=(goal,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +285,12 @@ def _in_json(row: Row) -> dict[str, Any]:
     ratios = row.ratios
     ratio = {"median": statistics.median(ratios), "low": min(ratios), "high": max(ratios),
              "rounds": ratios} if ratios else None  # fmt: skip
-    return asdict(row) | {"ratio": ratio, "noise": row.noise, "shares": row.shares}
+    goals = list(map(asdict, row.goals))
+    if row.at_least is not None:
+        goals.append({"text": f"≥ {row.at_least:g}×", "met": ratio["median"] >= row.at_least})
+    return asdict(row) | {
+        "ratio": ratio, "goals": goals, "noise": row.noise, "shares": row.shares
+    }  # fmt: skip
 
 
 def _seconds(value: float) -> str:
