@@ -81,17 +81,14 @@ class Classifier:
 
         Args:
             model: Directory, or Hub id with an optional `@revision`.
-            label_order: What its classes mean, also as `parse_order` reads it; by default what
-                its configuration or a document says. With "seeds" an order whose source is
-                `unknown` stands in where neither does, until the seeds have been asked.
+            label_order: What its classes mean, as `read_order` takes it.
             device: `auto` takes a GPU if there is one.
             dtype: `float32` is the reference, whatever the weights are stored in.
             batch_tokens: Most tokens in a forward pass.
             labels: Labels of the problems it will be asked about.
 
         Raises:
-            ValueError: no such model, no weights that are read, no trained head, not as many
-                classes as labels, or nothing says what they mean.
+            ValueError: it cannot be loaded, or nothing says what its classes mean.
         """
         checkpoint = inspect(model, CLASSIFIER)
         name, classes = checkpoint.files.name, checkpoint.config.id2label

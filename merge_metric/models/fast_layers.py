@@ -365,13 +365,8 @@ class PrefixCache:
             output = model(input_ids=rows, past_key_values=cache, use_cache=True, logits_to_keep=1)
         self.logits: torch.Tensor = output.logits
         """[prefixes, 1, vocabulary] logits of the token after each."""
-        self._states: list[tuple[torch.Tensor, torch.Tensor]] = [
-            (layer.keys, layer.values) for layer in cache.layers
-        ]
-        self.length = rows.shape[1]
-        self.layer_bytes = max(
-            (keys.nbytes + values.nbytes) // self.length for keys, values in self._states
-        )
+        self.length, self._states = rows.shape[1], [(la.keys, la.values) for la in cache.layers]
+        self.layer_bytes = max((k.nbytes + v.nbytes) // self.length for k, v in self._states)
         """Bytes of memory per token in the largest layer."""
 
     def first(self, length: int, prefixes: Any = slice(None)) -> DynamicCache:
@@ -386,13 +381,12 @@ class PrefixCache:
 
 def unsupported(model: Any) -> str | None:
     """Say why a model's state cannot be shared between prompts; None if it can."""
-    parameters = inspect.signature(model.forward).parameters
+    parameters, name = inspect.signature(model.forward).parameters, type(model).__name__
     if not {"past_key_values", "logits_to_keep"} <= set(parameters):
-        return f"{type(model).__name__} takes no past_key_values"
-    for layer in DynamicCache(config=model.config).layers:
-        if type(layer) not in _SUPPORTED:
-            return f"{type(model).__name__} has layers of the kind {type(layer).__name__}"
-    return None
+        return f"{name} takes no past_key_values"
+    kinds = (type(layer) for layer in DynamicCache(config=model.config).layers)
+    others = (kind.__name__ for kind in kinds if kind not in _SUPPORTED)
+    return next((f"{name} has layers of the kind {other}" for other in others), None)
 
 
 # --- Batches side by side on a CPU's threads, each computed by one thread ---

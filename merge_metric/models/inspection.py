@@ -214,11 +214,7 @@ def read_adapter(files: ModelFiles) -> tuple[ModelFiles, str]:
 
 
 def find_head(
-    model: str,
-    heads: tuple[Head, ...],
-    revision: str | None = None,
-    *,
-    default: Head | None = None,
+    model: str, heads: tuple[Head, ...], revision: str | None = None, *, default: Head | None = None
 ) -> Head:
     """Find which of the tasks a model is for; `default` if nothing says it, else raise."""
     if model.endswith(".gguf"):

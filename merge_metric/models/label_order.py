@@ -115,17 +115,15 @@ def read_order(
 ) -> LabelOrder:
     """Find the label order: as asked, configured or documented; else `unknown`, or raise."""
     labels = [str(id2label[number]) for number in sorted(id2label)]
-    if len(labels) != len(known):
+    if (count := len(labels)) != len(known):
         why = "is it a model for another task?"
-        if len(labels) == 2 and known == LABELS:
+        if count == 2 and known == LABELS:
             why = "two classes cannot tell neutral from contradiction"
-        elif len(labels) == len(LABELS) and (proposed := merging_advice(LABELS, known)):
+        elif count == len(LABELS) and (proposed := merging_advice(LABELS, known)):
             why = f"where contradiction and neutral count as one, give `merge_labels` {proposed}"
-        shown = ", ".join([*labels[:5], *["…"] * (len(labels) > 5)])
-        raise ValueError(
-            f"{name}: expected a classifier of {', '.join(known)}, got one of {len(labels)} "
-            f"classes ({shown}): {why}"
-        )
+        expected, shown = ", ".join(known), ", ".join([*labels[:5], *["…"] * (count > 5)])
+        got = f"one of {count} classes ({shown})"
+        raise ValueError(f"{name}: expected a classifier of {expected}, got {got}: {why}")
     if asked and asked != SEEDS:
         return parse_order(asked, known)
     if positions := _positions(labels, known):

@@ -42,10 +42,10 @@ TOLERANCE: Final = 1e-4
 _TOLERANCE_HALF: Final = 0.05
 """Largest allowed one in 16-bit formats, whose rounding moves a probability by hundredths."""
 
-_WINDOW: Final = 4096
-"""Pairs that are tokenised and sorted by length together; fewer where answers are in words."""
-_WORDS_WINDOW, _ROWS = 1024, 16
-"""Where answers are in words: pairs sorted together, and pairs in a batch on an accelerator."""
+_WINDOW, _WORDS_WINDOW = 4096, 1024
+"""Pairs that are tokenised and sorted by length together, for letters and for words."""
+_ROWS: Final = 16
+"""Pairs in a batch on an accelerator where answers are in words."""
 _FILLER: Final = 2048
 """Most padding tokens of a batch; none on a CPU, where they would change other prompts' bits."""
 _BYTES: Final = 2**29
@@ -76,13 +76,12 @@ def require_room(
     name: str, prompts: Sequence[list[int]], pairs: Sequence[Pair], answer: int, most: float
 ) -> None:
     """Raise ValueError if a prompt and an answer of so many tokens exceed a model's context."""
-    longest = max(range(len(prompts)), key=lambda row: len(prompts[row]))
-    if len(prompts[longest]) + answer > most:
+    size, (premise, *_) = max((len(ids), pair) for ids, pair in zip(prompts, pairs, strict=True))
+    if size + answer > most:
         raise ValueError(
             f"{name}: expected prompts and answers of at most {most} tokens, the model's context, "
-            f"got a prompt of {len(prompts[longest])} for the premise {pairs[longest][0][:80]!r} "
-            f"and `max_answer_tokens` {answer}: give fewer or shorter examples with `shots`, or "
-            "allow fewer tokens"
+            f"got a prompt of {size} for the premise {premise[:80]!r} and `max_answer_tokens` "
+            f"{answer}: give fewer or shorter examples with `shots`, or allow fewer tokens"
         )
 
 
@@ -172,24 +171,23 @@ class LanguageModel:
         self._decided = True
         from merge_metric.models.fast_layers import PrefixCache, on_single_threads, unsupported
 
-        if reason := unsupported(self._model):
-            log.warning("%s: running without the prefix cache: %s", self.name, reason)
-            return
-
         def difference_of(longest: list[int]) -> float:
             reference, _ = self._run([longest], 0)
             self._cache = PrefixCache(self._model, [self._tokens.shared])
             shared = len(common_prefix([self._tokens.shared, longest[:-1]]))
             return float(abs(self._run([longest], shared)[0] - reference).max())
 
-        (difference,) = on_single_threads(difference_of, [longest], self._model.device.type)
         limit = TOLERANCE if self._loaded.describe()["dtype"] == "float32" else _TOLERANCE_HALF
-        if not difference <= limit:
+        if not (reason := unsupported(self._model)):
+            (apart,) = on_single_threads(difference_of, [longest], self._model.device.type)
+            if not apart <= limit:
+                reason = (
+                    "with it, probabilities of the longest prompt differ by "
+                    f"{apart:.2g}, and at most {limit:.2g} was expected"
+                )
+        if reason:
             self._cache = None
-            log.warning(
-                "%s: running without the prefix cache: with it, probabilities of the longest "
-                "prompt differ by %.2g, and at most %.2g was expected", self.name, difference, limit
-            )  # fmt: skip
+            log.warning("%s: running without the prefix cache: %s", self.name, reason)
 
     def _encode(self, pairs: Sequence[Pair]) -> list[list[int]]:
         prompts = self._tokens.encode(pairs)
@@ -211,9 +209,8 @@ class LanguageModel:
         """Run the tokens after the first `shared`, padded at the end."""
         import torch
 
-        last = [len(ids) - shared - 1 for ids in prompts]
-        width = max(last) + 1
-        rows = [[*ids[shared:], *[ids[-1]] * (width + shared - len(ids))] for ids in prompts]
+        last, width = [len(ids) - shared - 1 for ids in prompts], max(map(len, prompts))
+        rows = [[*ids[shared:], *[ids[-1]] * (width - len(ids))] for ids in prompts]
         kept = sorted(set(last)) * (2 if len(rows) == 1 else 1)  # see `keeps_apart`
         device = self._model.device
         arguments: dict[str, Any] = {"use_cache": False}

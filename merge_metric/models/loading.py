@@ -324,11 +324,7 @@ def _digest(network: Any) -> str:
 
 
 def _function(
-    model: Any,
-    name: str | None,
-    order: str | None,
-    labels: tuple[str, ...],
-    batch_size: int,
+    model: Any, name: str | None, order: str | None, labels: tuple[str, ...], batch_size: int
 ) -> AskedFunction:
     is_estimator = hasattr(model, "classes_") and hasattr(model, "predict")
     is_other = isinstance(model, type) or hasattr(model, "state_dict")

@@ -384,12 +384,10 @@ def _first_choice(answer: Any) -> dict[str, Any]:
 
 def sentences(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Describe oddities of answers that the metadata of predictions record: key → sentence."""
-    oddities = {}
+    oddities, name = {}, metadata.get("name")
     if isinstance(models := metadata.get("answered_as"), list) and models:
-        oddities["answered_as"] = (
-            f"expected answers of the model {metadata.get('name')}, the server says they are of "
-            f"{', '.join(map(str, models))}"
-        )
+        own = f"expected answers of the model {name}, the server says they are of "
+        oddities["answered_as"] = own + ", ".join(map(str, models))
     with suppress(KeyError, TypeError, ValueError):  # no such key, or metadata of another program
         tokens, words = (metadata["prompts_cut"][f"prompt_{of}"] for of in ("tokens", "words"))
         oddities["prompts_cut"] = (

@@ -16,7 +16,6 @@ from merge_metric.models.answer_words import (
     without_thinking,
 )
 from merge_metric.models.prompts import read_prompt
-from merge_metric.seed_variant_accuracy import options
 
 LABELS = ("entailment", "neutral", "contradiction")
 PROMPT = read_prompt("none")
@@ -101,8 +100,3 @@ def test_any_text_is_read(text: str) -> None:
     assert NLI.read(text) in (-1, 0, 1, 2)
     assert len(without_thinking(text)) <= len(text)
     assert len(ALPHABET) == 26
-
-
-def test_no_label_is_that_of_the_metric() -> None:
-    """Two modules define it, as one must not import NumPy and the other none of ours."""
-    assert NO_LABEL == options.NO_LABEL

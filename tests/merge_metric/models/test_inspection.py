@@ -1,12 +1,13 @@
 import json
 import re
 import shutil
-import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from helpers.gguf_files import write_llama
+from helpers.hub.files import safetensors_of
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER, MASKED_LM, inspect
@@ -14,18 +15,6 @@ from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.readiness import Machine, inspect_models
 
 TOKENIZER = {"tokenizer.json": b"{}"}
-
-
-def safetensors(tensors: dict[str, tuple[int, ...]], *, dtype: str = "F32", size: int = 4) -> bytes:
-    header, end = {}, 0
-    for name, shape in tensors.items():
-        length = size
-        for n in shape:
-            length *= n
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + length]}
-        end += length
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + bytes(end)
 
 
 def folder_of(tmp_path: Path, files: dict[str, bytes], config: Any = None) -> Path:
@@ -37,7 +26,7 @@ def folder_of(tmp_path: Path, files: dict[str, bytes], config: Any = None) -> Pa
     return folder
 
 
-WHOLE = {**TOKENIZER, "model.safetensors": safetensors({"a": (7, 3), "b": (3,)})}
+WHOLE = {**TOKENIZER, **safetensors_of({"a": torch.zeros(7, 3), "b": torch.zeros(3)})}
 
 
 def test_what_is_there(tmp_path: Path) -> None:
@@ -51,8 +40,8 @@ def test_what_is_there(tmp_path: Path) -> None:
     assert list(inspect(folder, CLASSIFIER).config.id2label.values()) == [
         f"LABEL_{n}" for n in range(3)
     ]
-    halves = {"model.safetensors": safetensors({"a": (7, 3)}, dtype="F16", size=2)}
-    asked = ModelRequest(model=str(folder_of(tmp_path, TOKENIZER | halves)))
+    halves = safetensors_of({"a": torch.zeros(7, 3).half()})
+    asked = ModelRequest(model=str(folder_of(tmp_path, {**TOKENIZER, **halves})))
     (look,) = inspect_models([("", asked, MASKED_LM)], Machine("cpu", None))
     assert look["memory_bytes"] == 6 * 10**8 + 2 * 84
 
@@ -66,7 +55,7 @@ def test_what_is_wrong(tmp_path: Path) -> None:
         (WHOLE, {"architectures": ["BertForMaskedLM"]}, "is it a model for another task?"),
         (WHOLE | {"config.json": b"\xff{"}, None, "config.json: expected a JSON object in UTF-8"),
         (WHOLE | {"config.json": b"[" * 10**5}, None, "config.json: expected a JSON object in"),
-        (WHOLE | {"model.safetensors": content.replace(b"7, 3", b"7, 4")}, None, "it is damaged"),
+        (WHOLE | {"model.safetensors": content.replace(b"7,3", b"7,4")}, None, "it is damaged"),
         (unindexed, None, "index.json: expected weight_map, a table of files beside it, got none"),
         ({**TOKENIZER, "a.gguf": b""}, None, "name one with `gguf_file`, such as a.gguf"),
     ]  # fmt: skip

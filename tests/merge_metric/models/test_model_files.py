@@ -10,13 +10,14 @@ import pytest
 import torch
 from helpers.answers import answers
 from helpers.tiny_classifiers import tiny_classifier
+from helpers.tiny_models import tiny_model
 from safetensors.torch import load_file
 
 from merge_dataset.files import digest_of_file
 from merge_metric.models import model_files
 from merge_metric.models.checkpoints import load
 from merge_metric.models.classifier import Classifier
-from merge_metric.models.inspection import CLASSIFIER, inspect
+from merge_metric.models.inspection import CLASSIFIER, MASKED_LM, inspect
 from merge_metric.models.model_files import find_files, read_shapes
 
 PAIRS = [("The big dog sees the house.", "A dog runs."), ("A girl.", "The boy plays a game.")]
@@ -38,16 +39,6 @@ def whole(tensors: dict[str, Any], folder: Path, **more: Any) -> None:
     torch.save(tensors, folder / "pytorch_model.bin", **more)
 
 
-def sharded(tensors: dict[str, Any], folder: Path) -> None:
-    names = sorted(tensors)
-    files = ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"]
-    for file, part in zip(files, (names[::2], names[1::2]), strict=True):
-        torch.save({name: tensors[name] for name in part}, folder / file)
-    table = {name: files[i % 2] for i, name in enumerate(names)}
-    text = str({"metadata": {}, "weight_map": table}).replace("'", '"')
-    (folder / "pytorch_model.bin.index.json").write_text(text)
-
-
 def tied(tensors: dict[str, Any], folder: Path) -> None:
     """Save views of one memory, one of them transposed, and parameters."""
     words = tensors["bert.embeddings.word_embeddings.weight"]
@@ -64,7 +55,7 @@ def test_the_same_model_however_it_was_saved(tmp_path: Path) -> None:
     expected = answers_of(tiny_classifier("bert-uncased"))
     ways = {
         "zip": whole, "old": lambda t, f: whole(t, f, _use_new_zipfile_serialization=False),
-        "sharded": sharded, "tied": tied,
+        "tied": tied,
     }  # fmt: skip
     for name, save in ways.items():
         folder = pickled(tmp_path, name, save)
@@ -128,3 +119,29 @@ def test_a_torch_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     message = r"expected torch 2\.10 or newer.* got 2\.9\.1\+cpu: pip install 'torch>=2\.10'"
     with pytest.raises(ValueError, match=rf"pytorch_model\.bin: {message}$"):
         inspect(folder, CLASSIFIER)
+
+
+@pytest.mark.parametrize("name", ["other.gguf", "/no/folder", "https://me:secret@host/v1"])
+def test_places_that_are_none(name: str) -> None:
+    with pytest.raises(ValueError, match="an id on the Hub such as org/name") as error:
+        find_files(name)
+    assert "secret" not in str(error.value)
+
+
+def test_the_revision_depends_on_every_file_that_matters(tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_model("bert-cased"), tmp_path / "copy")
+
+    def revision() -> str:
+        return load(inspect(folder, MASKED_LM), device="cpu").revision
+
+    first = load(inspect(tiny_model("bert-cased"), MASKED_LM), device="cpu").revision
+    assert revision() == first
+    (folder / "README.md").write_text("Notes.")
+    assert revision() == first
+    seen = {first}
+    for name in ("config.json", "tokenizer.json", "chat_template.jinja"):
+        path = folder / name
+        path.write_text((path.read_text() if path.is_file() else "") + "\n")
+        now = revision()
+        assert now not in seen, name
+        seen.add(now)

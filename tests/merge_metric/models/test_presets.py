@@ -2,8 +2,6 @@
 
 from collections import Counter
 
-import pytest
-
 from merge_metric.models.label_order import parse_order
 from merge_metric.models.readiness import read_presets
 
@@ -24,20 +22,6 @@ def test_the_papers_models() -> None:
     assert len({preset.model for preset in presets}) == 19
     for preset in presets:
         assert preset.group == "LLM" or preset.name.endswith(f"-{preset.group}")
-
-
-@pytest.mark.parametrize(
-    ("only", "names"),
-    [
-        (["SMFA"], TABLE_7[8:13]),
-        (["bert-b-m", "llm"], ["BERT-B-M", "Gemma-2-9b", "Llama-3.1-8B"]),
-        (["Gemma-2-9b", "BART-B-S", "BART-B-S"], ["BART-B-S", "Gemma-2-9b"]),
-        ([], TABLE_7),
-    ],
-)
-def test_selection(only: list[str], names: list[str]) -> None:
-    """Selection is by name or group, in any case, in the list's order, without repetition."""
-    assert [preset.name for preset in read_presets("paper", only)] == names
 
 
 def test_a_model_of_two_lists_has_one_label_order() -> None:

@@ -74,9 +74,7 @@ def outcome(answer: Callable[[Request, int], Reply], **options: Any) -> tuple[Ex
         return caught.value, server
 
 
-@pytest.mark.slow(but=["4-True"])
-@pytest.mark.parametrize("chat", [False, True])
-@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize(("chat", "concurrency"), [(False, 1), (True, 4)])
 def test_probabilities_are_the_servers(server: Server, chat: bool, concurrency: int) -> None:
     result = answers(model_at(server, chat_template=chat, concurrency=concurrency), PAIRS)
     np.testing.assert_allclose(result, [shares(pair) for pair in PAIRS], atol=1e-12)
@@ -213,14 +211,6 @@ def test_an_error_ends_the_run_soon() -> None:
     error, server = outcome(some, retries=9, backoff=3600.0, concurrency=6)
     assert isinstance(error, ValueError)
     assert len(server.requests) < 12
-
-
-def test_leaving_early_ends_the_run(server: Server) -> None:
-    model = model_at(server, concurrency=2)
-    for _ in model.answer(PAIRS):
-        break
-    result = {place for batch in model.answer(PAIRS[:4]) for place in batch.positions}
-    assert result == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize(

@@ -67,13 +67,6 @@ def test_what_is_known() -> None:
         assert words("A girl.", text) is words(text, "A girl.") is None
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("bert")])
-def test_other_kinds_are_left_alone(kind: str) -> None:
-    tokenizer = tokenizer_of(kind)
-    is_wordpiece = type(tokenizer.model).__name__ == "WordPiece"
-    assert (word_tokens(tokenizer) is not None) == is_wordpiece
-
-
 @pytest.mark.parametrize("change", ["normalised token", "normaliser", "processor", "order"])
 def test_changed_tokenizers_are_left_alone(change: str) -> None:
     tokenizer: Any = tokenizer_of("bert-uncased")

@@ -1,4 +1,3 @@
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -358,27 +357,3 @@ def test_prompts_that_are_none(change: tuple[str, str], message: str, tmp_path: 
     path.write_text(OWN.replace(change[0], change[1]), encoding="utf-8")
     with pytest.raises(ValueError, match=f"own.toml: {message}"):
         read_prompt(str(path), problem_format=READING)
-
-
-def test_a_server_is_asked_about_three_texts(tmp_path: Path) -> None:
-    rows: dict[str, Any] = {"variant_id": ["r", "r/1"], "seed_id": ["r", "r"], "label": [1, 1]}
-    rows |= {"context": ["A dog sleeps.", "A cat sleeps."], "question": ["Who?", "Who?"]}
-    noted = {"merge_nli": json.dumps({"format": READING.as_record(), "configs": ["r"]})}
-    table = pa.table(rows | {"answer": ["A dog", "A cat"]}, metadata=noted)
-
-    def answer(request: Request, number: int) -> Reply:
-        assert "Context: A " in request.payload["messages"][-1]["content"]
-        top = [{"token": t, "logprob": p} for t, p in ((" B", -0.1), ("A", -3.0))]
-        reply = chat("Correct")
-        if "logprobs" in request.payload:
-            reply["choices"][0]["logprobs"] = {"content": [{**top[0], "top_logprobs": top}]}
-        return Reply(reply)
-
-    with serving(answer) as server:
-        for kind in ("letters", "words"):
-            options: dict[str, Any] = {"answers": kind, "shots": "none", "chat_template": True}
-            asked = ModelRequest(model="m", base_url=server.url, **options)
-            model = open_model(asked, problem_format=READING)
-            out = tmp_path / f"{kind}.parquet"
-            predict(model, table, out, progress=False)
-            assert pq.read_table(out)["prediction"].to_pylist() == ["correct", "correct"]
