@@ -425,7 +425,6 @@ class Config(ProblemSettings):
 
         Raises:
             ValueError: unknown recipe, ablation or key, or a value out of range.
-            TypeError: the recipe is not a text or path, or a value is of another type.
 
         >>> Config.from_recipe("poster").min_replacements_scope
         'word'

@@ -15,19 +15,18 @@ from tqdm import tqdm
 
 from generation.config import Config
 from generation.problems.on_disk import block_sizes, read_block
-from generation.problems.shared_words import tag_problems
 from generation.problems.substitutions import Substitutions
-from generation.problems.tagging import Tagger
+from generation.problems.tagging import Tagger, tag_problems
 from generation.records import Scores, pairs, split
 from generation.run_folder import RunFolder
 from generation.suggestions.store import read_scores, stored_vocabulary, unchanged_questions
 from generation.suggestions.vocabulary import Vocabulary
-from generation.variants.candidates import BlockWork
 from generation.variants.equation import Lexicon, Words
 from generation.variants.grammar import has_library
 from generation.variants.perturbations import family_of
 from generation.variants.reasons import NO_REASON, Reason
 from generation.variants.validation import judge_in_context
+from generation.variants.work import BlockWork
 from merge_dataset import files
 from merge_dataset.executors import map_blocks
 from merge_dataset.schema import WORD_CLASSES

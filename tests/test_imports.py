@@ -158,7 +158,7 @@ def test_how_imports_are_read() -> None:
         imports_of("__import__('tor' + 'ch')", "generation.some")
     assert circles({"a": {"b"}, "b": {"c"}}) == []
     assert set(*circles({"a": {"b"}, "b": {"a"}})) == {"a", "b"}
-    assert "generation.records" in imports()["generation.variants.candidates"]
+    assert "generation.records" in imports()["generation.variants.work"]
     assert "torch" in imports()["generation.suggestions.masked_lm"]
     assert "merge_dataset.schema" in imports()["merge_metric.frame.predictions"]
     assert f"{SPACE}.counts" in imports()[f"{SPACE}.scoring"]

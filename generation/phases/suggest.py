@@ -24,17 +24,16 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from generation.config import Config
-from generation.phases.blocks import BlockResult, work_on_blocks
 from generation.problems.on_disk import block_sizes, sorted_problems
 from generation.problems.sources import ProblemReader
 from generation.records import pairs
 from generation.run_folder import RunFolder
 from generation.suggestions.questions import Questions, masked_queries, question_table
 from generation.suggestions.store import ask_task, collect, mlm_names, wanted_mlms
-from generation.variants.candidates import BlockWork
 from generation.variants.equation import Table, Words
 from generation.variants.reasons import NO_REASON, first_reasons
 from generation.variants.validation import judge_in_context
+from generation.variants.work import BlockResult, BlockWork, work_on_blocks
 from merge_dataset import files
 from merge_dataset.executors import Distribution, Task, run_blocks
 from merge_metric.models.readiness import inspect_models, machine_for, require_all

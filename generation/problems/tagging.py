@@ -1,4 +1,4 @@
-"""Tokens and Penn tags of texts, and of words put in them (D8); only this module uses spaCy.
+"""Tokens, Penn tags (D8) and shared words (D1, D2) of problems; only this module uses spaCy.
 
 spaCy's small taggers run sparsely. They embed each token by itself, then apply `depth` convolutions
 over a token and its two neighbours. So a tag depends on 2 × depth + 1 tokens (9 in
@@ -9,7 +9,8 @@ the model's own.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
 from sys import intern
@@ -20,13 +21,15 @@ from numpy.typing import NDArray
 
 from generation.problems.substitutions import (
     Filled,
+    Place,
     Substitutions,
     TokenKey,
     Word,
     spaces_after,
     windows_after,
 )
-from generation.records import Sentence, Token
+from generation.records import Seed, Sentence, SharedWord, Token
+from merge_dataset.schema import TAGS_OF_CLASSES, WORD_CLASSES
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -58,7 +61,8 @@ class Tagger:
         self.labels: tuple[str, ...] = tuple(nlp.get_pipe("tagger").labels)  # type: ignore[attr-defined]
         """Penn tags; `tags_after` returns indices into them."""
         self._nlp = nlp
-        self._cone = None if half_width(nlp) is None else Cone(nlp)
+        width = half_width(nlp)
+        self._cone = None if width is None else Cone(nlp, width)
         self._encoded: dict[str, NDArray[np.int32]] = {}
         self._sentences: dict[str, Sentence] = {}
         self._pipes: list[Any] = [pipe for name, pipe in nlp.pipeline if name in _TAGGING_PIPES]
@@ -206,7 +210,7 @@ def _make_doc(nlp: Language, words: Sequence[Word], spaces: Sequence[bool]) -> D
 class Cone:
     """The tagger's layers, and the embeddings of the tokens seen so far."""
 
-    def __init__(self, nlp: Language) -> None:
+    def __init__(self, nlp: Language, half_width: int) -> None:
         """Take a pipeline's layers."""
         self._nlp, pipes = nlp, dict[str, Any](nlp.pipeline)
         listener, output = pipes["tagger"].model.layers
@@ -219,7 +223,7 @@ class Cone:
         self._new: list[TokenKey] = []
         self._vectors: NDArray[np.float32] | None = None
         self._tags: dict[bytes, int] = {}
-        self.half_width = len(residuals)
+        self.half_width = half_width
 
     def token_id(self, token: TokenKey) -> int:
         """Return the number of a token; equal tokens have equal numbers."""
@@ -337,3 +341,94 @@ def half_width(nlp: Any) -> int | None:
     ):
         return int(encode["depth"])
     return None
+
+
+# --- Shared words, and word classes of Penn tags ---
+
+_CLASS_OF_TAG = {tag: name for name, (_, tags) in TAGS_OF_CLASSES.items() for tag in tags}
+
+
+def coarse_class(tag: str) -> str:
+    """Return the word class of a Penn tag (D1); a tag outside the four classes is its own class.
+
+    >>> coarse_class("NNS"), coarse_class("VBZ"), coarse_class("MD")
+    ('noun', 'verb', 'MD')
+    """
+    return _CLASS_OF_TAG.get(tag, tag)
+
+
+WordForms = tuple[set[tuple[str, str]], dict[str, tuple[int, ...]]]
+"""(form, class) of a text's alphabetic tokens; form → indices of its tokens."""
+
+
+def word_forms(sentence: Sentence) -> WordForms:
+    """Find the word forms of a text, to be reused for all problems that have the text."""
+    classed = {
+        (token.text, coarse_class(token.tag)) for token in sentence.tokens if token.text.isalpha()
+    }
+    places: dict[str, list[int]] = {}
+    for i, token in enumerate(sentence.tokens):
+        places.setdefault(token.text, []).append(i)
+    return classed, {text: tuple(at) for text, at in places.items()}
+
+
+def shared_words(
+    texts: Sequence[WordForms], word_classes: Collection[str], sharing: Sequence[int] | None = None
+) -> list[SharedWord]:
+    """List words shared by all texts or by `sharing` (D1), with all places (D2), sorted."""
+    among = [texts[i] for i in sharing] if sharing else texts
+    shared = set.intersection(*(classed for classed, _ in among))
+    return [
+        SharedWord(word, word_class, tuple(places.get(word, ()) for _, places in texts))
+        for word_class in WORD_CLASSES
+        if word_class in word_classes
+        for word in sorted(word for word, c in shared if c == word_class)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedProblems:
+    """Seeds with their tagged sentences and shared words."""
+
+    seeds: list[Seed]
+    sentences: dict[str, Sentence]
+    """Text → its sentence."""
+    words: dict[str, list[SharedWord]]
+    """Seed id → its shared words of the wanted classes."""
+
+    def of(self, seed: Seed) -> list[Sentence]:
+        """Return the tagged texts of a problem."""
+        return [self.sentences[text] for text in seed.texts]
+
+    def pairs(self) -> Iterator[tuple[Seed, SharedWord]]:
+        """Yield all shared words with their problems."""
+        for seed in self.seeds:
+            for word in self.words[seed.seed_id]:
+                yield seed, word
+
+    def places(self, seed: Seed, word: SharedWord) -> list[tuple[int, Place]]:
+        """List (number of the text, place) for each text that has a shared word."""
+        return [
+            (number, Place(sentence, positions))
+            for number, (sentence, positions) in enumerate(
+                zip(self.of(seed), word.positions, strict=True)
+            )
+            if positions
+        ]
+
+
+def tag_problems(
+    seeds: Sequence[Seed],
+    tagger: Tagger,
+    word_classes: Sequence[str],
+    sharing: Sequence[int] | None = None,
+) -> TaggedProblems:
+    """Tag every distinct text once, and find the shared words."""
+    texts = sorted({text for seed in seeds for text in seed.texts})
+    sentences = {sentence.text: sentence for sentence in tagger.tag(texts)}
+    forms = {text: word_forms(sentence) for text, sentence in sentences.items()}
+    words = {
+        seed.seed_id: shared_words([forms[text] for text in seed.texts], word_classes, sharing)
+        for seed in seeds
+    }
+    return TaggedProblems(list(seeds), sentences, words)

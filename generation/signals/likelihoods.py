@@ -22,20 +22,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from itertools import chain, groupby, islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import torch
 
 from generation.records import Span
-from generation.suggestions.masked_lm import Input
+from generation.suggestions.masked_lm import Input, MaskedLM
+from merge_metric.models import fast_layers
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.prompts import common_prefix
-
-if TYPE_CHECKING:
-    import torch
-
-    from generation.suggestions.masked_lm import MaskedLM
 
 SCHEME: Final = "PLL-word-l2r"
 CAUSAL_SCHEME: Final = "log-likelihood-2"
@@ -130,8 +127,6 @@ class CausalLM:
 
     def __init__(self, loaded: Loaded) -> None:
         """Wrap a live `*ForCausalLM`."""
-        from merge_metric.models.fast_layers import keeps_apart, tokens_for, unsupported
-
         model, tokenizer, name, self.revision, _ = loaded
         self.name = name
         self.architecture = type(model).__name__
@@ -151,9 +146,13 @@ class CausalLM:
         self._start = int(start)
         limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.max_tokens = min(int(limit or _MOST_TOKENS), _MOST_TOKENS)
-        self._shares = unsupported(model) is None
+        self._shares = fast_layers.unsupported(model) is None
         # Where texts change each other's results by rounding, each is run by itself.
-        self._most = tokens_for(model, _TOKENS_CPU, _TOKENS) if keeps_apart(model) else 1
+        self._most = (
+            fast_layers.tokens_for(model, _TOKENS_CPU, _TOKENS)
+            if fast_layers.keeps_apart(model)
+            else 1
+        )
 
     def changes(self, items: Sequence[str]) -> pa.Table:
         """Return as `pll` the change of log-likelihood by each replacement, in nats.
@@ -161,8 +160,6 @@ class CausalLM:
         Items are as `item_of` writes them. `windowed` are those of long texts, of which tokens
         far from the first change are left out.
         """
-        from merge_metric.models.fast_layers import on_single_threads
-
         pairs = [[text for text, _ in json.loads(item)] for item in items]
         texts = list(dict.fromkeys(chain.from_iterable(pairs)))
         # "<s>" in a text is split into ordinary tokens: it does not start another text.
@@ -184,7 +181,9 @@ class CausalLM:
             for some in _parts(list(group), self._most // length)
         ]
         scores: dict[tuple[_Ids, _Ids], float] = {}
-        for of_batch in on_single_threads(partial(self._run, ends_of), batches, self.device):
+        for of_batch in fast_layers.on_single_threads(
+            partial(self._run, ends_of), batches, self.device
+        ):
             scores |= of_batch
         pll = [scores[after] - scores[before] for before, after in asked]
         return pa.table([np.array(pll, np.float64), pa.array(windowed, pa.bool_())], schema=SCORES)
@@ -193,17 +192,15 @@ class CausalLM:
         self, ends_of: Mapping[_Ids, Iterable[_Ids]], beginnings: Sequence[_Ids]
     ) -> dict[tuple[_Ids, _Ids], float]:
         """Return log P of the ends of beginnings of equal length, by beginning and end."""
-        import torch
-
-        from merge_metric.models.fast_layers import PrefixCache
-
         rows = [(n, end) for n, beginning in enumerate(beginnings) for end in ends_of[beginning]]
         rows.sort(key=lambda row: len(row[1]))
         result = {}
         with torch.inference_mode():
             if self._shares:
                 # Layers of a single row round differently, so there are two.
-                cache = PrefixCache(self._model, [*beginnings, *beginnings[: len(beginnings) == 1]])
+                cache = fast_layers.PrefixCache(
+                    self._model, [*beginnings, *beginnings[: len(beginnings) == 1]]
+                )
             for length, group in groupby(rows, key=lambda row: len(row[1])):
                 for some in _parts(list(group), self._most // max(1, length)):
                     places, ends = map(list, zip(*some, strict=True))
@@ -223,8 +220,6 @@ class CausalLM:
         return result
 
     def _logits(self, rows: Sequence[_Ids], **options: Any) -> torch.Tensor:
-        import torch
-
         ids = torch.tensor(rows, device=self._model.device)
         ids = ids.expand(2, -1) if ids.numel() == 1 else ids
         logits: torch.Tensor = self._model(ids, **options).logits

@@ -20,10 +20,10 @@ from generation.run_folder import SCORED, RunFolder
 from generation.signals import likelihoods
 from generation.suggestions.masked_lm import MaskedLM
 from generation.suggestions.store import OF_MODEL, mlm_names
-from generation.variants.candidates import BlockWork
 from generation.variants.perturbations import adapt, perturbations_of
 from generation.variants.signal_columns import CAUSAL, COMPLETE, MASKED, ONLY, keys_as_texts
 from generation.variants.validation import of_pairs
+from generation.variants.work import BlockWork
 from merge_dataset import files
 from merge_dataset.answer_store import KEY, AnswerStore, ask, key_of
 from merge_dataset.executors import Distribution, Task, plan_of, run_blocks

@@ -7,20 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 from unicodedata import combining, normalize
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from generation.records import MaskedQuery, Scores, Span
 from generation.suggestions.vocabulary import Vocabulary, read_vocabulary
+from merge_metric.models import fast_layers
 from merge_metric.models.checkpoints import Loaded, count_unknown, load, max_tokens, plain_tokenizer
 from merge_metric.models.inspection import MASKED_LM, inspect
 from merge_metric.models.pair_model import batches_of
-
-if TYPE_CHECKING:
-    import torch
 
 _Reduced = TypeVar("_Reduced")
 
@@ -91,16 +90,14 @@ class MaskedLM:
         if self._model.config.is_encoder_decoder:
             self._model.config.use_cache = False  # only useful for a decoder that generates tokens
         self.mask_id: int = tokenizer.mask_token_id
-        from merge_metric.models.fast_layers import filler_for, is_flat, tokens_for
-
         self._tokenizer = plain_tokenizer(tokenizer)
         self._special_ids = frozenset(tokenizer.all_special_ids)
         self._unknown_id: int | None = tokenizer.unk_token_id
         self.max_tokens = max_tokens(model, tokenizer) or 10**9  # no limit
-        self._is_flat = is_flat(model)
-        self.batch_tokens = tokens_for(model)
+        self._is_flat = fast_layers.is_flat(model)
+        self.batch_tokens = fast_layers.tokens_for(model)
         """Maximum of tokens in a forward pass."""
-        self._filler = filler_for(model)
+        self._filler = fast_layers.filler_for(model)
 
     @classmethod
     def load(
@@ -152,8 +149,6 @@ class MaskedLM:
 
         Queries whose word, or another masked occurrence, is not exactly one token stay empty (D3).
         """
-        import torch
-
         inputs, k = list(self._inputs(queries)), min(k, int(self._model.config.vocab_size))
         if without := sorted({*range(len(queries))} - {i.row for i in inputs}):
             yield without, Scores.empty(len(without), k)
@@ -256,10 +251,6 @@ class MaskedLM:
         reduce: Callable[[list[Input], torch.Tensor], _Reduced],
     ) -> Iterator[_Reduced]:
         """Run the model over all inputs, in any order; yield reduced logits group by group."""
-        import torch
-
-        from merge_metric.models.fast_layers import on_single_threads, rows_for
-
         most = _HEAD_ROWS_CPU if self.device == "cpu" else _HEAD_ROWS
         lengths = [(len(i.ids), 0) for i in inputs]
         batches = batches_of(lengths, self.batch_tokens, mixed=self._is_flat, filler=self._filler)
@@ -268,7 +259,7 @@ class MaskedLM:
         def groups() -> Iterator[tuple[list[Input], torch.Tensor]]:
             """Gather vectors at masks: the head takes more rows at a time than the trunk."""
             seen, vectors = list[Input](), list[torch.Tensor]()
-            vectors_of = on_single_threads(self._run, asked, self.device)
+            vectors_of = fast_layers.on_single_threads(self._run, asked, self.device)
             for number, (batch, some) in enumerate(zip(asked, vectors_of, strict=True), start=1):
                 seen += batch
                 vectors.append(some)
@@ -280,7 +271,7 @@ class MaskedLM:
         def reduced(group: tuple[list[Input], torch.Tensor]) -> _Reduced:
             """Run the head; results stay on the device, which may still be computing them."""
             masked, vectors = group
-            spare = rows_for(len(masked)) - len(masked)
+            spare = fast_layers.rows_for(len(masked)) - len(masked)
             with torch.inference_mode():
                 vectors = torch.cat([vectors, vectors[-1:].expand(spare, -1)])
                 for module in _HEADS.get(self._model.config.model_type, ()):
@@ -290,7 +281,7 @@ class MaskedLM:
                 return reduce(masked, vectors[: len(masked)].float())
 
         waiting = deque[_Reduced]()
-        for result in on_single_threads(reduced, groups(), self.device):
+        for result in fast_layers.on_single_threads(reduced, groups(), self.device):
             waiting.append(result)
             while len(waiting) > _IN_FLIGHT:
                 yield waiting.popleft()
@@ -301,28 +292,22 @@ class MaskedLM:
 
         BART's decoder predicts a word at the word's position, as transformers shifts its input.
         """
-        import torch
-
-        from merge_metric.models.fast_layers import FEWEST, padded, vectors_at
-
         # The model without its head, or the whole model if its head is unknown.
         has_known_head = self._model.config.model_type in _HEADS
         trunk = self._model.base_model if has_known_head else self._model
         with torch.inference_mode():
             if self._is_flat:
                 places = [i.position for i in batch]
-                return vectors_at(places, trunk, [i.ids for i in batch])[: len(batch)]
-            rows = max(len(batch), -(-FEWEST // len(batch[0].ids)))
+                return fast_layers.vectors_at(places, trunk, [i.ids for i in batch])[: len(batch)]
+            rows = max(len(batch), -(-fast_layers.FEWEST // len(batch[0].ids)))
             filled = [batch[min(i, len(batch) - 1)] for i in range(rows)]
-            ids, own = padded([i.ids for i in filled])
+            ids, own = fast_layers.padded([i.ids for i in filled])
             hidden = {} if own.all() else {"attention_mask": self._to_device(own.astype(np.int64))}
             positions = self._to_device([i.position for i in filled])
             output: torch.Tensor = trunk(input_ids=self._to_device(ids), **hidden)[0]
             return output[torch.arange(rows, device=self._model.device), positions][: len(batch)]
 
     def _to_device(self, numbers: Any) -> torch.Tensor:
-        import torch
-
         return torch.as_tensor(numbers).to(self._model.device, non_blocking=True)
 
 
@@ -331,8 +316,6 @@ def most_probable(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Ten
 
     On a CPU only logits up from the k-th highest of blocks' maxima are sorted: k and few more.
     """
-    import torch
-
     # On other devices sorting is quick, and copying logits to the CPU would make them wait.
     if logits.device.type != "cpu":
         return logits.topk(k, dim=-1)[::-1]

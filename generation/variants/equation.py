@@ -10,7 +10,7 @@ R_j(S, o) = ∩ over the occurrences i of o in S of R_j(S, i); R_M(S, o) = ∪ o
 R_j(S, o); and R_M(⟨p, h⟩, o) = R_M(p, o) ∩ R_M(h, o). So one masked LM has to validate all
 occurrences in a sentence, while p and h may be validated by different ones.
 
-`candidates.py` applies (i). Here a `Table` has a row for each pair of o and r, with an axis for the
+`work.py` applies (i). Here a `Table` has a row for each pair of o and r, with an axis for the
 texts S and one for the masked LMs j, and each condition is a function that says which cells it
 drops. (iii) comes last, in `validation.py`, as tagging is what costs most; the outcome is the same.
 """
@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from generation.config import Config
-from generation.problems.shared_words import TaggedProblems
 from generation.problems.substitutions import Place, Substitutions
+from generation.problems.tagging import TaggedProblems
 from generation.records import MaskedQuery, Seed, SharedWord, pairs, split
 from generation.suggestions.questions import masked_queries
 from generation.suggestions.vocabulary import Vocabulary

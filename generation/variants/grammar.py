@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
-from generation.problems.shared_words import coarse_class
+from generation.problems.tagging import coarse_class
 from generation.records import Sentence, Span
 from merge_dataset.schema import TAGS_OF_CLASSES
 

@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from generation.config import Config
-from generation.problems.shared_words import TaggedProblems, coarse_class
 from generation.problems.substitutions import Place, Substitutions
-from generation.problems.tagging import Tagger
+from generation.problems.tagging import TaggedProblems, Tagger, coarse_class
 from generation.records import (
     REPLACEMENT_KEY,
     Sentence,

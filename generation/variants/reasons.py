@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from generation.config import Config, is_set
-from generation.problems.shared_words import TaggedProblems
+from generation.problems.tagging import TaggedProblems
 from generation.records import Exclusion, Scores
 from generation.suggestions.vocabulary import OTHER, Vocabulary
 from generation.variants import equation

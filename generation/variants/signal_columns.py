@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from generation.config import Config, bundled_toml
-from generation.problems.shared_words import TaggedProblems
+from generation.problems.tagging import TaggedProblems
 from generation.records import REPLACEMENT_KEY, Sentence, with_columns
 from generation.run_folder import RunFolder
 from generation.variants import grammar

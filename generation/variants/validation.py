@@ -13,9 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from generation.config import Config
-from generation.problems.shared_words import TaggedProblems, coarse_class
 from generation.problems.substitutions import Substitutions
-from generation.problems.tagging import Tagger
+from generation.problems.tagging import TaggedProblems, Tagger, coarse_class
 from generation.records import (
     REPLACEMENT_KEY,
     Exclusion,

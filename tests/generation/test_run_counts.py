@@ -17,7 +17,7 @@ from helpers.tiny_models import tiny_model
 from generation import Config, build, suggest
 from generation.problems import on_disk as blocks
 from generation.problems.on_disk import block_sizes, read_block
-from generation.problems.shared_words import TaggedProblems
+from generation.problems.tagging import TaggedProblems
 from generation.records import Scores, Seed, SharedWord
 from generation.run_counts import PASSED, count_passed, count_run
 from generation.run_folder import RunFolder

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from generation.config import Config
-from generation.problems.shared_words import TaggedProblems, coarse_class
 from generation.problems.substitutions import Substitutions
+from generation.problems.tagging import TaggedProblems, coarse_class
 from generation.records import MaskedQuery, Seed, Sentence, SharedWord, replacement_schema
 from generation.suggestions.vocabulary import WHOLE, Vocabulary
-from generation.variants.candidates import CHEAP_REASONS
 from generation.variants.equation import Lexicon, Survivors
 from generation.variants.reasons import Funnel, Reason, funnel_rows
 from generation.variants.validation import find_replacements
+from generation.variants.work import CHEAP_REASONS
 from helpers.replacement_tables import Replacement, replacements_in
 from helpers.tagged_texts import shared_words_of
 

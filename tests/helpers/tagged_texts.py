@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from generation.problems.shared_words import shared_words, word_forms
+from generation.problems.tagging import shared_words, word_forms
 from generation.records import Sentence, SharedWord, Token
 from merge_dataset.schema import WORD_CLASSES
 

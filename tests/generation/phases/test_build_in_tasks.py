@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from generation import Config, suggest
 from generation.cli import app
-from generation.phases import blocks
 from generation.phases.suggest import Reach, find_questions
 from generation.problems import on_disk
 from generation.problems.on_disk import sorted_problems
@@ -21,6 +20,7 @@ from generation.problems.sources import ProblemReader
 from generation.problems.tagging import Tagger
 from generation.run_folder import RunFolder
 from generation.suggestions import questions
+from generation.variants import work as blocks
 from merge_dataset.executors import Distribution, ExecutorError
 from merge_dataset.files import write_text
 

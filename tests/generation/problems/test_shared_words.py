@@ -4,7 +4,7 @@ from helpers.tagged_texts import sentence, shared_words_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generation.problems.shared_words import coarse_class
+from generation.problems.tagging import coarse_class
 from generation.records import SharedWord
 from merge_dataset.schema import WORD_CLASSES
 

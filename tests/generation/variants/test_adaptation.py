@@ -9,8 +9,7 @@ import pytest
 from helpers.replacement_tables import Replacement, table_of
 
 from generation.config import Config
-from generation.problems.shared_words import TaggedProblems, tag_problems
-from generation.problems.tagging import Tagger
+from generation.problems.tagging import TaggedProblems, Tagger, tag_problems
 from generation.records import Seed, substitute
 from generation.variants.grammar import inflected
 from generation.variants.perturbations import (

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from generation.config import Config
 from generation.records import Scores
 from generation.suggestions.vocabulary import ATTACHED, OTHER, WHOLE, Vocabulary
-from generation.variants.candidates import CHEAP_REASONS, survivors_of
 from generation.variants.equation import Survivors
 from generation.variants.reasons import Reason
+from generation.variants.work import CHEAP_REASONS, survivors_of
 
 
 def vocabulary(*entries: tuple[str, int]) -> Vocabulary:

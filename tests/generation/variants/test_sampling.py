@@ -170,23 +170,6 @@ def test_a_draw_depends_on_its_group_alone(
     assert pieces == whole
 
 
-@given(POOLS, st.integers(0, 39), st.integers(-5, 5))
-def test_a_replacement_less_changes_one_place(
-    keys: list[tuple[str, str, int]], left_out: int, rng_seed: int
-) -> None:
-    """A removed replacement gives its place to another one, and nothing else changes (D10)."""
-    pool = [replacement(f"s:{s}", c, "boy", f"boy{n:02}") for s, c, n in keys]
-    fewer = [r for n, r in enumerate(pool) if n != left_out]
-    before, after = (drawn(item, subsamples=3, size=4, rng_seed=rng_seed) for item in (pool, fewer))
-    gone = set(pool) - set(fewer)
-    for subsample in range(3):
-        old, new = (
-            {v.replacement for v in item if subsample in v.subsamples} for item in (before, after)
-        )
-        assert old - new == old & gone
-        assert len(new - old) <= len(old & gone)
-
-
 def slowly_drawn(pool: list[Replacement], subsample: int, size: int, rng_seed: int) -> set[str]:
     """The replacements of one seed and class with the smallest hashes."""
 

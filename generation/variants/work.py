@@ -1,33 +1,38 @@
-"""Candidates: stored suggestions that pass (i) and the other filters without a tagger (D4–D6).
+"""Work on blocks of a run's problems, and its candidates: suggestions that pass (i), D4–D6.
 
-They are written once per build into flat files, in the order of the run's questions. These filters
-come first, because tagging costs a thousand times more than comparing two numbers.
+Candidates are written once per build into flat files, in the order of the run's questions. These
+filters come first, because tagging costs a thousand times more than comparing two numbers.
 """
 
+import json
+import pickle
 import shutil
-from collections.abc import Iterator, Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from generation.config import Config
-from generation.problems.on_disk import read_block
-from generation.problems.shared_words import TaggedProblems, tag_problems
-from generation.problems.tagging import Tagger, tagger_for
+from generation.problems.on_disk import block_sizes, read_block
+from generation.problems.tagging import TaggedProblems, Tagger, tag_problems, tagger_for
 from generation.records import MaskedQuery, Scores, ranges, starts_of
-from generation.run_folder import RunFolder
+from generation.run_folder import RunFolder, versions
 from generation.suggestions.questions import Questions
 from generation.suggestions.store import read_scores, stored_vocabulary, stores_of
 from generation.suggestions.vocabulary import Vocabulary
 from generation.variants.equation import Lexicon, Survivors
+from generation.variants.grammar import has_library
 from generation.variants.reasons import NO_REASON, Reason, first_reasons
+from merge_dataset import files
 from merge_dataset.answer_store import AnswerStore, slug
-from merge_dataset.files import naming, partial_path
+from merge_dataset.executors import Distribution, map_blocks, plan_of, run_blocks
 
 CHEAP_REASONS: Final = Reason.of_steps("candidates")
 
@@ -48,9 +53,9 @@ def write_candidates(
     folder.mkdir(parents=True)
     vocabulary, done, asked = stored_vocabulary(store), 0, questions.asked
     with ExitStack() as stack:
-        files = {n: stack.enter_context((folder / f"{n}.bin").open("wb")) for n in _FILES}
+        written = {n: stack.enter_context((folder / f"{n}.bin").open("wb")) for n in _FILES}
 
-        files["starts"].write(np.zeros(1, _FILES["starts"]).tobytes())
+        written["starts"].write(np.zeros(1, _FILES["starts"]).tobytes())
         for block in questions.blocks:
             is_asked = asked[questions.places[block]]
             left = survivors_of(read_scores(store, questions.of(block, asked)), vocabulary, config)
@@ -69,7 +74,7 @@ def write_candidates(
                 "rejected": rejected,
             }
             for name, values in columns.items():
-                files[name].write(np.ascontiguousarray(values, _FILES[name].base).tobytes())
+                written[name].write(np.ascontiguousarray(values, _FILES[name].base).tobytes())
             done += len(left.tokens)
 
 
@@ -139,9 +144,9 @@ class BlockWork:
     @contextmanager
     def with_candidates(self, path: Path) -> Iterator[Self]:
         """Write all masked LMs' candidates beside a path, and delete them when the context ends."""
-        folder = partial_path(path)
+        folder = files.partial_path(path)
         try:
-            with naming(path):
+            with files.naming(path):
                 for name, store in self.stores.items():
                     write_candidates(folder / slug(name), store, self.questions, self.config)
             yield replace(self, folder=folder)
@@ -164,3 +169,63 @@ def survivors_of(scores: Scores, vocabulary: Vocabulary, config: Config) -> Surv
         log_odds=scores.logits[rows, columns] - scores.original_logit[rows],
         rejected=np.stack(rejected, axis=1).astype(np.int32),
     )
+
+
+# --- Work on all blocks: here, in several processes, or in tasks ---
+
+_PACKAGES: Final = ("inflect", "merge-nli", "numpy", "spacy", "wordfreq")
+"""Packages on which the result of a block depends."""
+
+BlockResult = tuple[Mapping[str, pa.Table], Mapping[str, Any]]
+"""Tables by name, and further facts, JSON-able."""
+
+
+def work_on_blocks(
+    work: BlockWork, method: str, folder: Path, distribution: Distribution | None
+) -> Iterator[BlockResult]:
+    """Yield in order what a method of `work` makes of each block; tasks use the folder meanwhile.
+
+    All machines have to have the same tagger and versions of packages.
+    """
+    blocks = range(len(block_sizes(work.run.problems)))
+    if distribution is None:
+        workers = work.config.workers
+        # Other processes open a tagger of their own, as an open one cannot be sent there.
+        own = work if workers == 1 else replace(work)
+        yield from map_blocks(blocks, partial(getattr, own, method), workers=workers)
+        return
+    alone = replace(work, run=RunFolder(work.run.path.absolute()), in_task=True)
+    pickled = b64encode(pickle.dumps(alone)).decode()
+    plan = {"work": pickled, "method": method, "made_with": _made_with(work)}
+    names, where = [f"block {number}" for number in blocks], distribution.without_gpus()
+    results = run_blocks(f"{__name__}:do_block", folder, names, where, plan)
+    for tables, facts in results.values():
+        yield {name: files.read_table(folder / file) for name, file in tables.items()}, facts
+
+
+def do_block(folder: Path, name: str) -> tuple[dict[str, str], Mapping[str, Any]]:
+    """Do a block, such as "block 3": write tables; return their files, and more facts."""
+    number = int(name.split()[1])
+    work, method = _work_of(json.dumps(plan_of(folder)))
+    tables, facts = getattr(work, method)(number)
+    paths = {name: f"tables/{number:06}.{name}.parquet" for name in tables}
+    for name, table in tables.items():
+        files.write_table(folder / paths[name], table)
+    return paths, facts
+
+
+def _made_with(work: BlockWork) -> dict[str, Any]:
+    return {"tagger": work.tagger.name, "lemminflect": has_library(), **versions(*_PACKAGES)}
+
+
+@lru_cache(maxsize=1)
+def _work_of(text: str) -> tuple[BlockWork, str]:
+    """Read the work of a plan, once per task, so that the task has one tagger."""
+    plan = json.loads(text)
+    work: BlockWork = pickle.loads(b64decode(plan["work"]))
+    if (here := _made_with(work)) != plan["made_with"]:
+        raise ValueError(
+            f"expected the command's tagger and versions, {plan['made_with']}, a task's machine "
+            f"has {here}; install the same on all machines"
+        )
+    return work, plan["method"]
