@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import permutations
 from typing import Any, Final
 
+import jinja2
 import numpy as np
 
 from merge_dataset.provenance import note_of
@@ -28,9 +29,11 @@ from merge_metric.seed_variant_accuracy.options import check_opposites
 
 _SV: Final = sv_at(90)
 
-_FINDINGS: Final[Mapping[str, Mapping[str, str]]] = TEXTS["findings"]
-_OTHERS: Final = _FINDINGS["others"]
-"""Sentences that are not about the highest and the lowest value of a figure."""
+
+def _say(name: str, **values: Any) -> str:
+    """Fill in the template of a sentence of `texts.toml`."""
+    text = jinja2.Template(TEXTS["findings"][name], undefined=jinja2.StrictUndefined)
+    return " ".join(text.render(values).split())
 
 
 # --- Sentences about one configuration ---
@@ -49,7 +52,7 @@ def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
     ]
     n = min(int(result["n_seeds"]) for result in scored.values())
     if n < FEW_SEEDS:
-        few = _OTHERS["few_seeds"].format(n=n, s="" if n == 1 else "s", least=FEW_SEEDS)
+        few = _say("few_seeds", n=n, s="" if n == 1 else "s", least=FEW_SEEDS)
         return [*doubts, few]
     comparison = configuration.comparison
     sentences = (
@@ -72,7 +75,6 @@ def _spread(figure: Figure, scored: Mapping[str, Result], comparison: Comparison
     if not values:
         return ""
     most, least = _extremes(values)
-    low, high = number(values[least].value), number(values[most].value)
     pairs = comparison.pairs.rows if comparison else ()
     pair = next((row for row in pairs if {row["a"], row["b"]} == {most, least}), None)
     bounds = sorted(100 * bound for bound in (pair and pair[f"{figure.key}_ci"]) or ())
@@ -81,34 +83,40 @@ def _spread(figure: Figure, scored: Mapping[str, Result], comparison: Comparison
     is_apart = bool(bounds) and not bounds[0] <= 0 <= bounds[1]
     if pair and figure == SEED:
         is_apart = pair["mcnemar_p_value_holm"] <= ALPHA
-    if len(values) == 1:
-        kind = "one_model"
-    elif low == high:
-        kind = "alike"
-    elif is_apart:
-        kind = "few_apart" if len(values) <= (2 if figure == SEED else 3) else "many_apart"
-    else:
-        kind = "perhaps_chance" if pair else "not_compared"
     interval = f" (95 % interval {' to '.join(map(number, bounds))} points)" if bounds else ""
-    shares = {name: _share(value) for name, value in values.items()}
+    may_be_chance = (
+        pair and not is_apart and number(values[least].value) != number(values[most].value)
+    )
+    shares = _percents({name: value.value or 0.0 for name, value in values.items()})
     others = sorted(values, key=lambda name: -(values[name].value or 0.0))[1:]
-    return _FINDINGS[figure.key][kind].format(
+    return _say(
+        figure.key,
         most=most,
         least=least,
-        low=low,
-        high=high,
-        n_seeds=min(int(result["n_seeds"]) for result in scored.values()),
+        low=shares[least],
+        high=shares[most],
+        shares=shares,
+        apart=is_apart,
+        compared=pair,
+        n_seeds=f"{min(int(result['n_seeds']) for result in scored.values()):,}",
         n_models=len(scored),
         who="Both models" if len(scored) == 2 else f"All {len(scored)} models",
-        it="It" if len(scored) == 1 else most,
         bounds=_bounds(values[most], "" if figure == SEED else " %"),
-        chance=f"; the difference may be chance{interval}" if kind == "perhaps_chance" else "",
-        most_share=shares[most],
-        of_most=_of_right(values[most]),
-        of_least=_of_right(values[least]),
-        shares=" to ".join(dict.fromkeys((shares[least], shares[most]))),
-        others=joined([f"{name} on {shares[name]}" for name in others]) if others else "",
+        chance=f"; the difference may be chance{interval}" if may_be_chance else "",
+        others=joined([f"{name} on {shares[name]} %" for name in others]) if others else "",
     )
+
+
+def _percents(values: Mapping[str, float]) -> dict[str, str]:
+    """Write percentages alike: whole ones, unless these would hide a difference.
+
+    >>> _percents({"a": 52.04, "b": 9.1}), _percents({"a": 52.04, "b": 52.3})
+    ({'a': '52', 'b': '9'}, {'a': '52.0', 'b': '52.3'})
+    """
+    shown = {name: number(value) for name, value in values.items()}
+    whole = {name: f"{value:.0f}" for name, value in values.items()}
+    is_all = any(text in ("0", "100") and float(text) != values[n] for n, text in whole.items())
+    return shown if is_all or len({*whole.values()}) < len({*shown.values()}) else whole
 
 
 def _falling(scored: Mapping[str, Result]) -> str:
@@ -132,7 +140,7 @@ def _falling(scored: Mapping[str, Result]) -> str:
         bounds = f"95 % interval {number(fall.low)} to {number(fall.high)}"
         by = f"by {number(fall.value)} ({bounds}), which may be chance"
         but = f"; for {name} {'it is the same' if fall.value == 0 == fall.high else by}"
-    return _OTHERS["falling"].format(how_far=how_far, of_whom=of_whom, but=but)
+    return _say("falling", how_far=how_far, of_whom=of_whom, but=but)
 
 
 def _reordered(scored: Mapping[str, Result], comparison: Comparison | None) -> str:
@@ -146,7 +154,7 @@ def _reordered(scored: Mapping[str, Result], comparison: Comparison | None) -> s
     pair = max(pairs, key=lambda row: row["seed_variant_accuracy"])
     of_a, of_b = (number(cell(scored[pair[side]], _SV).value) for side in "ab")
     more = f" The same holds for {len(pairs)} pairs of models." if len(pairs) > 1 else ""
-    return _OTHERS["reordered"].format(a=pair["a"], b=pair["b"], of_a=of_a, of_b=of_b) + more
+    return _say("reordered", a=pair["a"], b=pair["b"], of_a=of_a, of_b=of_b) + more
 
 
 def _hardest_class(configuration: Configuration) -> str:
@@ -161,7 +169,7 @@ def _hardest_class(configuration: Configuration) -> str:
     if not (hardest := _hardest(results)):
         return ""
     low, high, gaps = hardest
-    return _OTHERS["hardest_class"].format(low=low, high=high, points=_range(gaps))
+    return _say("hardest_class", low=low, high=high, points=_range(gaps))
 
 
 def _hardest(results: Mapping[str, Sequence[Result | None]]) -> tuple[str, str, list[float]] | None:
@@ -194,7 +202,7 @@ def overall_findings(evidence: Evidence) -> list[str]:
         one, points = len(gaps) == 1, number(min(gaps))
         whom, more = ("the model", "") if one else (f"each of {len(gaps)} models", " or more")
         values = {"low": low, "high": high, "whom": whom, "points": points, "more": more}
-        sentences.append(_OTHERS["sources"].format(**values))
+        sentences.append(_say("sources", **values))
     for table in evidence.contrasts:
         rows = [r for r in table.rows if r.get("difference_ci") and r["n_seeds"] >= FEW_SEEDS]
         for word, sign in (("lower", -1), ("higher", 1)):
@@ -202,7 +210,7 @@ def overall_findings(evidence: Evidence) -> list[str]:
                 named = {"word": word, "points": _range([100 * abs(r["difference"]) for r in sure])}
                 named |= {"models": joined([r["model"] for r in sure])}
                 named |= {"config": table.rows[0]["config"]}
-                sentences.append(_OTHERS["paraphrases"].format(**named))
+                sentences.append(_say("paraphrases", **named))
     return sentences
 
 
@@ -288,25 +296,3 @@ def _range(values: Sequence[float]) -> str:
 
 def _has_enough(result: Result | None) -> bool:
     return bool(result) and int((result or {})["n_seeds"]) >= FEW_SEEDS
-
-
-def _share(rate: Estimate) -> str:
-    """Write a rate as one in a number, if that is close enough.
-
-    >>> [_share(Estimate(x)) for x in (0.0, 6.7, 33.0, 54.21)]
-    ['none', '1 in 15', '1 in 3', '54.2 %']
-    """
-    value = rate.value or 0.0
-    if not value:
-        return "none"
-    return f"1 in {round(100 / value)}" if value <= 40 else f"{number(value)} %"
-
-
-def _of_right(rate: Estimate) -> str:
-    """Say for which seeds a rate holds.
-
-    >>> [_of_right(Estimate(x)) for x in (0.0, 33.0)]
-    ['none of the seeds that it answers right', '1 in 3 seeds that it answers right']
-    """
-    share = _share(rate)
-    return f"{share} {'' if share.startswith('1 in') else 'of the '}seeds that it answers right"

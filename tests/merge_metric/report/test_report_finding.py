@@ -73,14 +73,14 @@ def _evidence(
 def test_one_model() -> None:
     """The finding tells the share of seeds, the rate of changed answers, the fall in accuracy."""
     assert say({"tiny": result(0.677, changes=0.34)}) == [
-        "tiny answers 67.7 % of the 100 seeds right (95 % interval 62.7–72.7).",
-        "It changes its answer on some variant of 1 in 3 seeds that it answers right (95 % "
+        "tiny answers 68 % of the 100 seeds right (95 % interval 62.7–72.7).",
+        "It changes its answer on some variant of 34 % of the seeds that it answers right (95 % "
         "interval 24.0–44.0 %).",
         "If a seed counts only with 90 % of its variants right (SV@90), accuracy is lower by "
         "10.0 points (95 % interval 5.0–15.0).",
     ]
-    assert "of none of the seeds that it answers right" in say({"m": result(changes=0.0)})[1]
-    assert "of 54.0 % of the seeds that it answers right" in say({"m": result(changes=0.54)})[1]
+    assert "of 0 % of the seeds that it answers right" in say({"m": result(changes=0.0)})[1]
+    assert "of 54 % of the seeds that it answers right" in say({"m": result(changes=0.54)})[1]
 
 
 def test_two_models_apart() -> None:
@@ -89,9 +89,9 @@ def test_two_models_apart() -> None:
         "large": result(0.845, changes=0.067, fall=(0.088, 0.05, 0.1)),
     }
     assert say(models, pair("large", "tiny")) == [
-        "large answers 84.5 % of the seeds right, tiny 70.0 %.",
-        "tiny changes its answer on some variant of 1 in 3 seeds that it answers right, large on 1 "
-        "in 15.",
+        "large answers 84 % of the seeds right, tiny 70 %.",
+        "tiny changes its answer on some variant of 33 % of the seeds that it answers right, large "
+        "on 7 %.",
         "If a seed counts only with 90 % of its variants right (SV@90), accuracy is lower by 5.8 "
         "points (tiny) to 8.8 (large).",
     ]
@@ -101,22 +101,21 @@ def test_two_models_that_nothing_tells_apart() -> None:
     models = {"a": result(0.66, changes=0.2), "b": result(0.68, changes=0.25)}
     tied = pair("b", "a", mcnemar_p_value_holm=0.4, tie=True, relaxed_fooling_rate_ci=[-0.1, 0.2])
     assert say(models, tied)[:2] == [
-        "Both models answer 66.0 to 68.0 % of the seeds right; the difference may be chance (95 % "
+        "Both models answer 66 to 68 % of the seeds right; the difference may be chance (95 % "
         "interval −3.0 to 7.0 points).",
-        "On some variant they change their answer to about 1 in 5 to 1 in 4 of the seeds that "
-        "they answer right; the difference may be chance (95 % interval −10.0 to 20.0 points).",
+        "On some variant they change their answer to 20 to 25 % of the seeds that they "
+        "answer right; the difference may be chance (95 % interval −10.0 to 20.0 points).",
     ]
     turned = {**tied, "a": "a", "b": "b"}
     assert "(95 % interval −7.0 to 3.0 points)" in say(models, turned)[0]
     assert say(models, {**tied, "seed_accuracy_ci": None})[0].endswith("may be chance.")
     models["b"] = result(0.66, changes=0.2)
     assert say(models, tied)[:2] == [
-        "Both models answer 66.0 % of the seeds right.",
-        "On some variant they change their answer to about 1 in 5 of the seeds that they answer "
-        "right.",
+        "Both models answer 66 % of the seeds right.",
+        "On some variant they change their answer to 20 % of the seeds that they answer right.",
     ]
     assert say({"a": result(0.66), "b": result(0.7)})[0] == (
-        "The models answer 66.0 to 70.0 % of the seeds right."  # without a bootstrap
+        "The models answer 66 to 70 % of the seeds right."  # without a bootstrap
     )
 
 
@@ -125,9 +124,9 @@ def test_many_models() -> None:
     models = {f"m{i}": result(0.6 + i / 20, changes=0.4 - i / 20) for i in range(5)}
     pairs = [pair("m4", "m0"), pair("m3", "m0", mcnemar_p_value_holm=0.2)]
     assert say(models, *pairs) == [
-        "Of 5 models m4 answers the most seeds right, 80.0 %, and m0 the fewest, 60.0 %.",
-        "m4 is the steadiest: it changes its answer on some variant of 1 in 5 seeds that it "
-        "answers right; m0, the least steady, on 1 in 2.",
+        "Of 5 models m4 answers the most seeds right, 80 %, and m0 the fewest, 60 %.",
+        "m4 is the steadiest: it changes its answer on some variant of 20 % of the seeds "
+        "that it answers right; m0, the least steady, on 40 %.",
         "If a seed counts only with 90 % of its variants right (SV@90), accuracy is lower by 10.0 "
         "points.",
         "Seeds alone do not tell m3 and m0 apart, variants do: SV@90 is 70.0 % against 70.0 %.",
