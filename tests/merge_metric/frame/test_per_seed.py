@@ -85,11 +85,3 @@ def test_files_are_judged_before_the_work(files: tuple[Path, Path], tmp_path: Pa
     assert (tmp_path / "seeds.csv").read_text() == "mine"
     run(*words(files, "--per-seed", tmp_path / "seeds.csv", "--overwrite"))
     assert (tmp_path / "seeds.csv").read_text().startswith('"config","seed_id","premise"')
-
-
-def test_without_a_dataset_there_are_no_texts(files: tuple[Path, Path], tmp_path: Path) -> None:
-    path = tmp_path / "seeds.parquet"
-    run("score", files[0], "--per-seed", path)
-    table = pq.read_table(path)
-    assert table.column_names[:4] == ["config", "seed_id", "label", "prediction"]
-    assert table["config"].to_pylist() == ["all rows"] * 3

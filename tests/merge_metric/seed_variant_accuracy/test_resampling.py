@@ -75,14 +75,6 @@ def test_intervals_in_subsamples_are_those_of_all_resamples() -> None:
         assert_exact(result[f"{key}_ci"], key, exact)
 
 
-def test_undefined_replicates_are_left_out() -> None:
-    """Resamples without any seed answered right have no fooling rate: it stays 1."""
-    result = score(**columns(problems("E E EEC", "E N EEE", "E N EEE")), n_bootstrap=500)
-    assert result["relaxed_fooling_rate_ci"] == [1.0, 1.0]
-    assert result["strict_fooling_rate_ci"] == [1.0, 1.0]
-    assert result["seed_accuracy_ci"][0] == 0.0
-
-
 def test_intervals_come_out_alike_however_replicates_are_batched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
