@@ -25,11 +25,13 @@ class Try:
     ends: str
     """Intended end (refused, said or let pass), and why."""
     number: int
+    seed: str
     random: Random  # drawn only from seed, area and number
 
     def of(self, area: str, ends: str) -> AbstractContextManager[None]:
         """A subtest of one try of an area, whose failure says how to repeat it."""
-        return self.subtests.test(f"{area} | {ends}{_AGAIN}FAULTS_ONLY={self.number}")
+        again = f"{_AGAIN}FAULTS_SEED={self.seed} FAULTS_ONLY={self.number}"
+        return self.subtests.test(f"{area} | {ends}{again}")
 
     def __enter__(self) -> None:
         self._subtest = self.of(self.area, self.ends)
@@ -45,16 +47,17 @@ class Attack:
 
     def tries(self, area: str, whole: int, ends: str = "", least: int = 0) -> Iterator[Try]:
         """Yield the chosen tries of an area: the share of `whole`, and the first `least`."""
-        seed, only = (os.environ.get(f"FAULTS_{name}") for name in ("SEED", "ONLY"))
+        seed, only = (os.environ.get(f"FAULTS_{name}") or "" for name in ("SEED", "ONLY"))
+        seed = seed or "0"
         share = float(os.environ.get("FAULTS_SHARE") or 0.1)
         numbers = range(math.ceil(whole * max(share, 1)))
         chosen = [int(only)] if only else list(numbers)
         if share < 1 and not only:
-            drawn = Random(f"{seed or 0} {area}").sample(numbers, round(whole * share))
+            drawn = Random(f"{seed} {area}").sample(numbers, round(whole * share))
             chosen = sorted({*numbers[:least], *drawn})
         for number in chosen:
-            random = Random(f"{seed or 0} {area} {number}")
-            yield Try(self.subtests, area, ends, number, random)
+            random = Random(f"{seed} {area} {number}")
+            yield Try(self.subtests, area, ends, number, seed, random)
 
 
 @contextmanager
