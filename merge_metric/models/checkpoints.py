@@ -111,7 +111,8 @@ def load(inspection: Inspection, *, device: str = "auto", dtype: str = "auto") -
         has_own = all(name in files for name in inspection.tokenizer.split(", "))
         owner = (inspection, folder) if has_own else (base, base_folder)
         tokenizer = read_tokenizer(*owner, config)
-        replaced = {name.partition(_ADAPTER_PREFIX)[2] for name in inspection.weights.shapes}
+        names = read_shapes(files, inspection.weights.names)  # also tells of half a download
+        replaced = {name.partition(_ADAPTER_PREFIX)[2] for name in names}
         model = _read_model(base, config, base_folder, kind, replaced)
         with files.reading(f"an adapter of {base.files.name}", ADAPTER_CONFIG):
             model = _merge(model, folder, files.source)

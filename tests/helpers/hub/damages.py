@@ -140,15 +140,11 @@ def _adapter_payload() -> Files:
     return files | {"adapter_model.bin": of.PAYLOAD}
 
 
-_ADAPTER: Final = "adapter_model.safetensors"
-
 DAMAGES: Final[Mapping[str, Damage]] = {
     # Half downloads and broken files.
     "cut/half": _bytes(lambda whole: whole[: len(whole) // 2]),
-    "cut/in-the-header": _bytes(lambda whole: whole[: len(whole) // 500]),
     "cut/header-garbled": _bytes(lambda whole: whole[:8] + b"\xff" * 32 + whole[40:]),
     "cut/pointer": _bytes(lambda whole: of.LFS_POINTER),
-    "cut/pickle": _pickled(lambda t: of.pickles_of(t)["pytorch_model.bin"][:60_000]),
     "cut/pickle-pointer": _pickled(lambda _: of.LFS_POINTER),
     "cut/gguf": _gguf(0.5),
     "cut/gguf-none": _gguf(None),
@@ -158,35 +154,20 @@ DAMAGES: Final[Mapping[str, Damage]] = {
     "index/shard-missing": Damage(
         _shards("model-00002-of-00002.safetensors"), r"model-00002-of-00002\.safetensors"
     ),
-    "index/pickle-shard-missing": Damage(
-        _pickle(lambda t: {
-            path: content for path, content in of.pickles_of(t, shards=2).items()
-            if path != "pytorch_model-00002-of-00002.bin"
-        }),
-        r"pytorch_model-00002-of-00002\.bin",
+    "index/a-list": Damage(
+        lambda: {**_shards()(), "model.safetensors.index.json": b"[]"}, r"index\.json"
     ),
-    **{
-        f"index/{name}": Damage(
-            lambda content=content: {**_shards()(), "model.safetensors.index.json": content},
-            r"index\.json",
-        )
-        for name, content in (("no-json", b"{"), ("a-list", b"[]"))
-    },
     # Configurations.
     "config/layers": Damage(_config(num_hidden_layers=10_000_000), r"num_hidden_layers|layers"),
     "config/vocabulary": Damage(_config(vocab_size=4_000_000_000), r"vocab_size|word_embeddings"),
     "config/text-for-number": Damage(_config(hidden_size="many"), r"config\.json|hidden_size"),
     "config/no-json": Damage(_but(config__json=b"{"), r"config\.json"),
-    "config/a-list": Damage(_but(config__json=b"[]"), r"config\.json"),
     "config/empty": Damage(_but(config__json=b"{}"), r"config|nothing"),
     "config/none": Damage(_but("config.json"), r"config\.json"),
     "config/unknown-type": Damage(_config(model_type="bert-of-mine"), r"a type .* 'bert-of-mine'"),
     "config/gptq": Damage(
         _config(quantization_config={"quant_method": "gptq", "bits": 4}),
         r"not quantised, got GPTQ: take .* --base-url.* pip install optimum gptqmodel",
-    ),
-    "config/awq": Damage(
-        _config(quantization_config={"quant_method": "awq"}), r"got AWQ: .*install gptqmodel"
     ),
     "config/no-names": Damage(
         _config(id2label=None, label2id=None), r"got LABEL_0, LABEL_1, LABEL_2: nothing says", ()
@@ -208,18 +189,14 @@ DAMAGES: Final[Mapping[str, Damage]] = {
     "no-head": Damage(_without("classifier"), r"classifier"),
     # Tokenizers.
     "tokenizer/none": Damage(_but("tokenizer.json", "tokenizer_config.json"), r"tokenizer"),
-    "tokenizer/configuration-only": Damage(_but("tokenizer.json"), r"tokenizer"),
     "tokenizer/no-json": Damage(_but(tokenizer__json=b"{"), r"tokenizer"),
-    "tokenizer/pieces-garbled": Damage(
-        lambda: {**_but("tokenizer.json")(), "spiece.model": b"\xff" * 64}, r"tokenizer|spiece"
-    ),
     "tokenizer/of-another-model": Damage(
         lambda: {**_whole(), **of.whole_tokenizer(tiny_classifier("roberta"))},
         r"tokenizer\.json: expected a tokenizer of at most \d+ tokens.* got \d+",
     ),
     "tokenizer/custom": Damage(_custom_tokenizer, r"tokenizer|NliTokenizer"),
     # Weights in a format that is not read.
-    "weights/none": Damage(_but("model.safetensors"), r"weights|safetensors"),
+    "weights/tensorflow": Damage(_but("model.safetensors", tf_model__h5=b"HDF"), r"safetensors"),
     # Pickles that run code.
     "payload/zip": Damage(
         _pickle(lambda t: of.pickles_of(t, more=Payload())), r"pytorch_model\.bin"
@@ -228,26 +205,26 @@ DAMAGES: Final[Mapping[str, Damage]] = {
         _pickle(lambda t: of.pickles_of(t, old=True, more=Payload())), r"pytorch_model\.bin"
     ),
     "payload/bare": _pickled(lambda _: pickle.dumps({"state": Payload()})),
+    "payload/sharded": Damage(
+        _pickle(lambda t: of.pickles_of(t, shards=2, more=Payload())), r"pytorch_model-0000.*\.bin"
+    ),
     "payload/whole-model": _pickled(lambda _: of.pickled(torch.nn.Linear(2, 2))),
-    "payload/no-tensors": _pickled(lambda _: of.pickled({"weight": "none"})),
     "payload/adapter": Damage(_adapter_payload, r"adapter_model\.bin"),
     # Adapters.
-    "adapter/without-base": Damage(_adapter(base_model_name_or_path=None), r"adapter_config\.json"),
     "adapter/of-a-path": Damage(
         _adapter(base_model_name_or_path="/home/someone/bert"), r"/home/someone/bert"
     ),
-    "adapter/of-another-kind": Damage(
-        _adapter(base_model_name_or_path="bert-large-cased", peft_type="LOHA"), r"adapter"
+    "adapter/cut": Damage(
+        lambda: {
+            path: content[: 2000 if path.endswith(".safetensors") else None]
+            for path, content in lora().items()
+        },
+        r"adapter_model\.safetensors",
     ),
     "adapter/unknown-kind": Damage(_adapter(peft_type="MAGIC"), r"MAGIC|adapter_config\.json"),
     "adapter/no-weights": Damage(
         lambda: {path: c for path, c in lora().items() if not path.startswith("adapter_model")},
         r"adapter_model",
     ),
-    "adapter/no-json": Damage(lambda: {**lora(), "adapter_config.json": b"{"}, r"adapter_config"),
-    "adapter/cut": Damage(
-        lambda: {**lora(), _ADAPTER: lora()[_ADAPTER][:2000]},
-        r"adapter_model\.safetensors",
-    ),
-    "adapter/other-modules": Damage(_adapter(target_modules=["q_proj"]), r"adapter|q_proj"),
+    "adapter/another-rank": Damage(_adapter(r=8), r"adapter|lora"),
 }  # fmt: skip

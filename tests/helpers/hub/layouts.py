@@ -413,8 +413,11 @@ OTHERS: Final[Mapping[str, Layout]] = {
     "pickle/zip": _as(_bert, weights=of.pickles_of),
     "pickle/old": _as(_bert, weights=partial(of.pickles_of, old=True)),
     "pickle/old-from-a-gpu": _as(_bert, weights=of.from_a_gpu),
+    "pickle/parameters": _as(
+        _bert,
+        weights=lambda t: of.pickles_of({n: torch.nn.Parameter(w, False) for n, w in t.items()}),
+    ),
     "pickle/sharded": _as(_bert, weights=partial(of.pickles_of, shards=3)),
-    "pickle/float16": _as(_half, weights=_halved(of.pickles_of, torch.float16)),
     "pickle/beside-others": _as(
         _bert,
         weights=lambda t: {
