@@ -326,15 +326,9 @@ def plot_curves(table: Table) -> plots.Figure:
     names = distinct(table.rows, series)
     figure, row_of_axes = plots.row_of_panels(len(distinct(table.rows, "config")))
     for axes, rows in plots.config_panels(table, row_of_axes):
-        for row in rows:
-            style = plots.line_style(names.index(row[series]))
-            draw_curve(axes, row, row[series], style)
-            if not of_models or row["model"] == MEAN:
-                continue
-            if not is_undetermined(*(row[key] for key in MATCHING_RANGE)):
-                dot = (row["matching_threshold"], row["seed_accuracy"], "o")
-                axes.plot(*dot, color=style["color"], markersize=5, mec="white", mew=0.7)
-        curve_axes(axes)
+        styles = (plots.line_style(names.index(row[series])) for row in rows)
+        lines = ((row, row[series], style) for row, style in zip(rows, styles, strict=True))
+        draw_curves(axes, lines, dots=of_models)
     plots.label_left(row_of_axes, SV_LABEL)
     plots.legend_below(figure, row_of_axes, note="SV = S, at MC" if of_models else None)
     return figure
@@ -444,8 +438,27 @@ plot_ablations: Final = plot_curves
 SV_LABEL: Final = "seed-variant accuracy, %"
 
 
-def curve_axes(axes: plots.Axes, *, bottom: bool = True) -> None:
-    """Set scales and grid of SV curves, and the label of the thresholds."""
+def draw_curves(
+    axes: plots.Axes,
+    lines: Iterable[tuple[Mapping[str, Any], str, Mapping[str, Any]]],
+    *,
+    dots: bool = False,
+    bottom: bool = True,
+) -> None:
+    """Draw the SV curves of rows, step functions with their bands, by labels and styles.
+
+    With `dots`, there is one where the MC of a single model is determined.
+    """
+    thresholds = np.arange(1, 101)
+    for row, label, style in lines:
+        axes.plot(thresholds, row["curve"], label=label, drawstyle="steps-pre", **style)
+        if "curve_low" in row:
+            band, colour = (row["curve_low"], row["curve_high"]), style["color"]
+            axes.fill_between(thresholds, *band, color=colour, alpha=0.15, lw=0, step="pre")
+        is_one = dots and row["model"] != MEAN
+        if is_one and not is_undetermined(*(row[key] for key in MATCHING_RANGE)):
+            dot = (row["matching_threshold"], row["seed_accuracy"], "o")
+            axes.plot(*dot, color=style["color"], markersize=5, mec="white", mew=0.7)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 1)
     axes.set_xticks(range(0, 101, 20))
@@ -453,14 +466,3 @@ def curve_axes(axes: plots.Axes, *, bottom: bool = True) -> None:
     plots.grid(axes)
     if bottom:
         axes.set_xlabel("correctness threshold (CT), %")
-
-
-def draw_curve(
-    axes: plots.Axes, row: Mapping[str, Any], label: str, style: Mapping[str, Any]
-) -> None:
-    """Draw the SV curve of a row, a step function, with its band where there is one."""
-    thresholds = np.arange(1, 101)
-    axes.plot(thresholds, row["curve"], label=label, drawstyle="steps-pre", **style)
-    if "curve_low" in row:
-        band = (row["curve_low"], row["curve_high"])
-        axes.fill_between(thresholds, *band, color=style["color"], alpha=0.15, lw=0, step="pre")

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from merge_dataset.schema import WORD_CLASSES
 from merge_dataset.settings import parse_toml
 from merge_metric.agreement.shares import wilson
-from merge_metric.analyses.curves import SV_LABEL, curve_axes, draw_curve
+from merge_metric.analyses.curves import SV_LABEL, draw_curves
 from merge_metric.analyses.measures import (
     COUNT_COLUMNS,
     RUN_COLUMNS,
@@ -323,7 +323,7 @@ def plot_contrasts(table: Table) -> plots.Figure:
         for config, axes in zip(configs, row_of_axes, strict=True):
             axes.set_title(f"{model} on {config}", fontsize="medium")
             rows = [r for r in table.rows if r["model"] == model and r["config"] == config]
-            lines = []
+            notes, lines = [], []
             for contrast, of_contrast in grouped(rows, "contrast").items():
                 for number, row in enumerate(of_contrast):
                     label, place = row["group"], groups.index(row["group"])
@@ -334,12 +334,12 @@ def plot_contrasts(table: Table) -> plots.Figure:
                         "linestyle": DASHES[number % len(DASHES)],
                         "linewidth": 1.6,
                     }
-                    draw_curve(axes, row, label, style)
+                    lines.append((row, label, style))
                 several = len(distinct(rows, "contrast")) > 1
-                lines.append(f"{contrast}: " * several + f"{row['n_seeds']:,} seeds")
+                notes.append(f"{contrast}: " * several + f"{row['n_seeds']:,} seeds")
             # SV curves leave this corner free.
-            axes.text(0.03, 0.04, "\n".join(lines), transform=axes.transAxes, fontsize="small")
-            curve_axes(axes, bottom=row_of_axes is axes_of[-1])
+            axes.text(0.03, 0.04, "\n".join(notes), transform=axes.transAxes, fontsize="small")
+            draw_curves(axes, lines, bottom=row_of_axes is axes_of[-1])
     plots.label_left(every := [axes for row in axes_of for axes in row], SV_LABEL)
     plots.legend_below(figure, every)
     return figure
