@@ -106,7 +106,6 @@ def analyse(
 def functions_of(chosen: Analysis) -> tuple[Callable[..., Table], Callable[[Table], Figure]]:
     """Return the functions that make and draw an analysis; the help does without their modules."""
     from merge_metric.analyses import (  # noqa: F401
-        calibration,
         curves,
         hardest,
         overlap,
