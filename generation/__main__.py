@@ -9,7 +9,7 @@ import sys
 
 def main() -> None:
     """Import the commands and run one."""
-    gc.set_threshold(1_000_000)  # imports and blocks make many objects, nearly none in cycles
+    gc.set_threshold(100_000)  # imports make many objects, nearly all of which stay
     # pyarrow's own allocator gives memory back at once, which costs a tenth of the time of `score`.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     sys.meta_path.insert(0, _NoPandasForArrow())
