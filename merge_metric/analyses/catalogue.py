@@ -55,11 +55,7 @@ def analyse(
     """
     from merge_dataset.layout import as_dataset
     from merge_metric.frame.answer_table import as_sources
-    from merge_metric.seed_variant_accuracy.options import (
-        USUAL,
-        Settings,
-        check_cluster,
-    )
+    from merge_metric.seed_variant_accuracy.options import check_cluster
 
     if name not in ANALYSES:
         some = ", ".join(list(ANALYSES)[:4])
@@ -85,16 +81,12 @@ def analyse(
     if run is not None:
         options["run"] = Path(run)
         return make(request, **options), plot
-    if "correctness_threshold" in options:
-        Settings(options["correctness_threshold"])
     parameters = inspect.signature(make).parameters
-    if "n_bootstrap" in chosen.options:
-        own_default = parameters.get("n_bootstrap")
-        usual = own_default.default if own_default else USUAL.n_bootstrap
-        check_cluster(cluster, options.get("n_bootstrap", usual))
     if "settings" in parameters:
         given = {key: options.pop(key) for key in options.keys() - parameters.keys()}
-        options["settings"] = Settings(**given)
+        options["settings"] = replace(parameters["settings"].default, **given)
+        if "n_bootstrap" in chosen.options:
+            check_cluster(cluster, options["settings"].n_bootstrap)
     table = make(request, **options)
     mixtures = ((config, text) for (_, config), text in (request.mixtures or {}).items() if text)
     notes = [f"{config}: {text[0].lower()}{text[1:]}" for config, text in mixtures]

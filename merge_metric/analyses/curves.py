@@ -38,7 +38,7 @@ from merge_metric.frame.predictions import read_metadata, read_predictions
 from merge_metric.frame.relations import preview
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, is_undetermined
 from merge_metric.seed_variant_accuracy.formatting import show_value
-from merge_metric.seed_variant_accuracy.options import Settings
+from merge_metric.seed_variant_accuracy.options import NO_INTERVALS, Settings
 from merge_metric.tables import Table, columns, figure_column, is_few, plots
 from merge_metric.tables.plots import distinct, grouped
 
@@ -291,13 +291,11 @@ def curves(
     tests: Sequence[str] | Tests = (),
     groups: Sequence[str] = (),
     best_and_worst: bool = False,
-    n_bootstrap: int = 0,
-    rng_seed: int = 0,
+    settings: Settings = NO_INTERVALS,
 ) -> Table:
     """Make a row per model and configuration, with a 95 % band; average models with equal seeds."""
     _, mark = read_choice(request, tests, groups, best_and_worst)
     frames = list(request.frames())
-    settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)
     rows = [identity(frame) | measures(frame.counts, settings) for frame in frames]
     for config, group in by_config(frames).items():
         own = [row for row in rows if row["config"] == config]

@@ -49,6 +49,14 @@ titled: Final = Texts(lambda name: TEXTS.get(name) or ANALYSES[name].text).table
 """Function that makes the table of an analysis, with the title and the notes of its text."""
 
 
+def sums_by(first: Ints, second: Ints, shape: tuple[int, int], *values: Floats | Bools) -> Floats:
+    """Sum columns of values, (n,), by two groupings with numbers of groups `shape`: (G, H, K)."""
+    sums = np.zeros((*shape, len(values)))
+    for k, column in enumerate(values):
+        np.add.at(sums[:, :, k], (first, second), column)
+    return sums
+
+
 def identity(frame: Frame) -> Row:
     """Begin the row of a frame: its configuration and its model."""
     return {"config": frame.config, "model": frame.model}

@@ -22,6 +22,7 @@ from merge_metric.analyses.variant_groups import random_ranks
 from merge_metric.frame.joined import VARIANT_IDS, Frame, by_config
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, Figure, figures, sv_at
+from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE, interval, resampled_units
 from merge_metric.tables import Table, columns, interval_columns, plots
 from merge_metric.tables.plots import COLUMN, PAGE, PALETTE, config_panels, distinct
@@ -35,17 +36,16 @@ def stability(
     draws: int = 100,
     seeds: int = 500,
     width: float = 5.0,
-    correctness_threshold: float = 90,
-    rng_seed: int = 0,
+    settings: Settings = USUAL,
 ) -> Table:
     """Make rows of labels, S and SV accuracy on draws of seeds without replacement.
 
     Models of the same seeds see the same draws. `width`, in points, is wanted of an interval.
     """
-    ct, rows = int(correctness_threshold), list[Row]()
+    ct, rows = settings.correctness_threshold, list[Row]()
     known: dict[str, list[Sequence[Any]]] = {}
     for config, model, ids, gold, labels, counts in _seeds(request):
-        weights = draw_seeds(len(ids), seeds, draws, rng_seed, config)
+        weights = draw_seeds(len(ids), seeds, draws, settings.rng_seed, config)
         before = known.setdefault(config, [])
         # Figure → each seed's contribution, (S,), and the figure in the draws.
         parts: list[tuple[str | None, str, Floats, Floats]] = []
@@ -220,11 +220,9 @@ def pair_of(first: Frame, second: Frame) -> Pair:
     )
 
 
-def power_rows(
-    pair: Pair, *, difference: float = 2.0, correctness_threshold: int = 90, rng_seed: int = 0
-) -> Iterator[Row]:
+def power_rows(pair: Pair, *, difference: float = 2.0, settings: Settings = USUAL) -> Iterator[Row]:
     """Yield a row for S, and for variant and SV accuracy with each number of variants."""
-    n_seeds, n_units = len(pair.unit), int(pair.unit.max()) + 1
+    ct, n_seeds, n_units = settings.correctness_threshold, len(pair.unit), int(pair.unit.max()) + 1
     own = pair.seed_right.astype(np.float64) @ (1.0, -1.0)
     # Number of variants, figure, and seeds' contributions to the difference in K draws, (K, S).
     of_figures: list[tuple[str | None, Figure, Floats]]
@@ -235,17 +233,17 @@ def power_rows(
         for number in range(VARIANT_DRAWS if size else 1):
             chosen = np.ones(len(pair.seed), np.bool_)
             if size is not None:
-                chosen = random_ranks(pair.seed, rng_seed + number) < size
+                chosen = random_ranks(pair.seed, settings.rng_seed + number) < size
             parts = (chosen, chosen & pair.right[:, 0], chosen & pair.right[:, 1])
             counts.append([np.bincount(pair.seed[part], minlength=n_seeds) for part in parts])
         n, first, second = np.stack(counts, axis=1)  # (K, S) each
         less, mean = first - second, n.mean(axis=1, keepdims=True)
         gap = less.mean(axis=1, keepdims=True) / mean
-        a, b = ((100 * right >= correctness_threshold * n) * 1.0 for right in (first, second))
+        a, b = ((100 * right >= ct * n) * 1.0 for right in (first, second))
         per_seed = str(size or "all")
         of_figures += [
             (per_seed, CATALOGUE["variant_accuracy"], (less - gap * n) / mean + gap),
-            (per_seed, sv_at(correctness_threshold), a - b),
+            (per_seed, sv_at(ct), a - b),
         ]
     for variants, figure, influence in of_figures:
         off = influence - influence.mean(axis=1, keepdims=True)
@@ -260,26 +258,16 @@ def power_rows(
         yield row
 
 
-def power(
-    request: Request,
-    *,
-    difference: float = 2.0,
-    correctness_threshold: float = 90,
-    rng_seed: int = 0,
-) -> Table:
+def power(request: Request, *, difference: float = 2.0, settings: Settings = USUAL) -> Table:
     """Make rows for each pair of models; seeds may be clustered by a text, such as `premise`.
 
     `difference`, in points, is one that should be found significant.
     """
-    ct = int(correctness_threshold)
     rows: list[Row] = []
     for config, of_models in by_config(request.frames(with_rows=True)).items():
         for first, second in combinations(of_models, 2):
-            pair = pair_of(first, second)
             who: Row = {"config": config, "a": first.model, "b": second.model}
-            of_pair = power_rows(
-                pair, difference=difference, correctness_threshold=ct, rng_seed=rng_seed
-            )
+            of_pair = power_rows(pair_of(first, second), difference=difference, settings=settings)
             rows += [who | row for row in of_pair]
     if not rows:
         raise ValueError(

@@ -24,13 +24,13 @@ from merge_metric.analyses.measures import (
     MODELS,
     ROUNDS,
     RUN_COLUMNS,
-    Bools,
     Floats,
     Ints,
     Row,
     fooling_of,
     identity,
     per_config,
+    sums_by,
     titled,
     values_of_models,
     weighted_mean,
@@ -420,20 +420,16 @@ def calibration_rows(
         "seeds": (own[first], (rows.own == rows.gold)[seeds], seeds),
         "variants": (confidence, right, rows.seed),
     }
-    comparable = rows.own[rows.seed] != NO_LABEL
-    changed = rows.prediction != rows.own[rows.seed]
+    # By seed: how many answers are the seed's, and their confidence; then of the others: (S, 4).
+    own_answer, n_seeds = rows.own[rows.seed], len(rows.seed_ids)
+    group = np.where(own_answer == NO_LABEL, 2, (rows.prediction != own_answer).astype(np.int64))
+    of_group = sums_by(rows.seed, group, (n_seeds, 3), np.ones(len(group)), confidence)
+    groups = of_group[:, :2].reshape(n_seeds, 4)
     for of, (sure, is_right, seed) in parts.items():
         bin_of = equal_mass(sure, bins)
-        sums = summed(sure, is_right, seed, bin_of, len(rows.seed_ids))
-        group = np.where(comparable, changed.astype(np.int64), 2)
-        groups = np.stack(
-            [
-                np.bincount(rows.seed, (group == n) * value, len(rows.seed_ids)).astype(np.float64)
-                for n in range(2)
-                for value in (1.0, confidence)
-            ],
-            axis=1,
-        )
+        one, errors = np.ones(len(seed)), (sure - is_right) ** 2
+        n_bins = int(bin_of.max()) + 1
+        sums = sums_by(seed, bin_of, (n_seeds, n_bins), one, sure, is_right, errors)
         replicates = [
             (calibration_of(weights, sums), _drop(weights, groups))
             for weights in seed_weights(len(sums), settings, cluster)
@@ -466,18 +462,10 @@ def equal_mass(confidence: Floats, bins: int) -> Ints:
     return np.searchsorted(edges, confidence)
 
 
-def summed(confidence: Floats, right: Bools, seed: Ints, bin_of: Ints, n_seeds: int) -> Floats:
-    """Sum by seed and bin, (S, bins, 4): answers, confidence, right ones, squared errors."""
-    sums = np.zeros((n_seeds, int(bin_of.max()) + 1, 4))
-    errors = (confidence - right) ** 2
-    for n, values in enumerate((np.ones(len(seed)), confidence, right.astype(np.float64), errors)):
-        np.add.at(sums[:, :, n], (seed, bin_of), values)
-    return sums
-
-
 def calibration_of(weights: Floats, sums: Floats) -> dict[str, Floats]:
-    """Compute figures of B weightings, (B, S), of `summed` answers; each (B,).
+    """Compute figures of B weightings, (B, S), of answers summed by seed and bin; each (B,).
 
+    The sums, (S, bins, 4), are of answers, confidence, right ones and squared errors.
     `ece` is |right − confidence|, weighted by n / N, over bins; `brier` the mean squared error;
     `reliability` − `resolution` + `uncertainty` is the Brier score of the bins' means.
     """

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -37,14 +36,8 @@ from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 from merge_metric.tables import Table, columns, interval_columns, plots
 from merge_metric.tables.plots import distinct
 
-BootstrapWeights = Callable[[], Iterator[Floats]]
-"""Function that yields the bootstrap's seed weights, (b, S) at a time, the same in each call."""
-
 ALL: Final = "all"
 """Name of the row of all variants of which a signal is known."""
-
-_HELD: Final = 2**24
-"""Most bootstrap weights held in memory: 128 MB."""
 
 NONE: Final = "none"
 """Name of the row of variants whose signal is not known, or to which it does not apply."""
@@ -124,18 +117,13 @@ def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) ->
     table = variants.table
     encoded = table["seed_id"].combine_chunks().dictionary_encode()
     seed, n_seeds = encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
-    weights: BootstrapWeights | None = None
-    if settings.n_bootstrap:
-        clusters = None
-        if cluster:
-            first = table[f"seed_{cluster}"].take(np.unique(seed, return_index=True)[1])
-            clusters = Clusters(cluster, text_codes(first))
-        weights = partial(seed_weights, n_seeds, settings, clusters)
-        if n_seeds * settings.n_bootstrap <= _HELD:
-            weights = list(weights()).__iter__
+    clusters = None
+    if cluster:
+        first = table[f"seed_{cluster}"].take(np.unique(seed, return_index=True)[1])
+        clusters = Clusters(cluster, text_codes(first))
     about = ("right", "fluency", "reasoning", "good")
     outcomes = {key: _floats(table, key) for key in about if key in table.column_names}
-    of = _Outcomes(outcomes, seed, n_seeds, weights)
+    of = _Outcomes(outcomes, seed, n_seeds, list(seed_weights(n_seeds, settings, clusters)))
     for name in variants.columns:
         values = _floats(table, name)
         known = ~np.isnan(values)
@@ -174,7 +162,8 @@ class _Outcomes:
     """Outcome → (n,), NaN if not judged."""
     seed: Ints
     n_seeds: int
-    weights: BootstrapWeights | None
+    weights: Sequence[Floats]
+    """The bootstrap's weights of seeds, (b, S) each; none without intervals."""
 
     def judged(self, part: Bools) -> Bools:
         """Return which variants of a part were judged."""
@@ -184,10 +173,10 @@ class _Outcomes:
         self, key: str, value: float | None, of: Callable[[Floats], Floats], *, strict: bool = True
     ) -> Row:
         """Make the cells of a figure and its interval, None if it has NaN and is `strict`."""
-        if self.weights is None or value is None:
-            return {key: value} | ({} if self.weights is None else {f"{key}_ci": None})
+        if not self.weights or value is None:
+            return {key: value} | ({f"{key}_ci": None} if self.weights else {})
         with np.errstate(invalid="ignore"):  # 0/0: no such variant was drawn
-            bounds = interval(np.concatenate([of(drawn) for drawn in self.weights()]))
+            bounds = interval(np.concatenate([of(drawn) for drawn in self.weights]))
         is_known = not (strict and np.isnan(bounds).any())
         return {key: value, f"{key}_ci": bounds.tolist() if is_known else None}
 

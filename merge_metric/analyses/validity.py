@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from merge_dataset.annotation import ENOUGH
 from merge_metric.agreement.shares import newcombe, wilson
-from merge_metric.analyses.measures import RUN_COLUMNS, Floats, Ints, Row, titled
+from merge_metric.analyses.measures import RUN_COLUMNS, Floats, Ints, Row, sums_by, titled
 from merge_metric.analyses.registry import Request
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
@@ -124,10 +124,8 @@ def _sums(changed: Floats, good: Floats, weight: Floats, unit: Ints, cell: Ints)
     """Sum by unit and class, (U, H, 6): variants, changes; w, wg, wc and wgc of judged variants."""
     judged = ~np.isnan(good)
     w, g = np.where(judged, weight, 0.0), np.where(judged, good, 0.0)
-    sums = np.zeros((unit.max() + 1, cell.max() + 1, 6))
-    for k, values in enumerate((np.ones(len(changed)), changed, w, w * g, w * changed,
-                                w * g * changed)):  # fmt: skip
-        np.add.at(sums[:, :, k], (unit, cell), values)
+    values = (np.ones(len(changed)), changed, w, w * g, w * changed, w * g * changed)
+    sums = sums_by(unit, cell, (unit.max() + 1, cell.max() + 1), *values)
     return sums[:, sums[:, :, 2].sum(axis=0) > 0]  # classes without judgements are left out
 
 

@@ -60,7 +60,7 @@ def bar_heights(axes: Axes) -> list[list[float]]:
 
 
 def test_curves_are_drawn_as_steps_with_a_dot_at_mc(runs: list[Frame]) -> None:
-    table = curves(given(*runs), n_bootstrap=50)
+    table = curves(given(*runs), settings=Settings(n_bootstrap=50))
     figure = drawn(plot_curves(table))
     assert [axes.get_title() for axes in figure.axes] == ["snli", "mnli-m"]
     for axes in figure.axes:

@@ -32,7 +32,7 @@ def some_rows(seeds: int, *, skill: float = 0.6, number: int = 3) -> list[oracle
 
 def test_figures_of_draws_are_those_of_their_seeds() -> None:
     rows = some_rows(30)
-    table = stability(given(run(rows)), draws=8, seeds=12, correctness_threshold=60, rng_seed=5)
+    table = stability(given(run(rows)), draws=8, seeds=12, settings=Settings(60, rng_seed=5))
     ids = sorted({row.seed_id for row in rows})
     result = {row["figure"]: row for row in table.rows}
     assert list(result) == ["entailment", "neutral", "contradiction", "S", "SV@60"]
