@@ -128,7 +128,7 @@ def seeds_table(rows: Sequence[Row]) -> pa.Table:
     return pa.Table.from_pylist(seed_rows(rows), schema=arrow_schema())
 
 
-def _names(rows: Sequence[Row]) -> list[str]:
+def names_of(rows: Sequence[Row]) -> list[str]:
     return [f"{row.seed_id}/{dict(row.groups)['word'][0]}/{n}" for n, row in enumerate(rows)]
 
 
@@ -154,7 +154,7 @@ def write_dataset(folder: Path, rows: Sequence[Row], source: str = "s") -> Path:
             **signals_of(name, row),
             "subsamples": list(row.subsamples),
         }
-        for name, row in zip(_names(rows), rows, strict=True)
+        for name, row in zip(names_of(rows), rows, strict=True)
     ]
     return write_source(folder, seed_rows(rows), variants)
 
@@ -162,7 +162,7 @@ def write_dataset(folder: Path, rows: Sequence[Row], source: str = "s") -> Path:
 def write_answers(path: Path, rows: Sequence[Row], name: str | None = None) -> Path:
     answers = [
         {"variant_id": id_, "seed_id": row.seed_id, "label": row.gold, "prediction": row.prediction}
-        for id_, row in zip(_names(rows), rows, strict=True)
+        for id_, row in zip(names_of(rows), rows, strict=True)
     ]
     for seed, (gold, own) in {row.seed_id: (row.gold, row.own) for row in rows}.items():
         answers.append({"variant_id": seed, "seed_id": seed, "label": gold, "prediction": own})

@@ -145,6 +145,8 @@ def test_the_help_lists_the_analyses() -> None:
         ("accuracy", ["--test", "{}/a-test.parquet"], "got those of 'a-test'; name them alike"),
         ("mlms", [], "not in it: a, b; name a model as there"),
         ("mlms", ["--mlm-map", "{}/none.toml"], "none.toml"),
+        ("calibration", [], "expected label probabilities"),
+        ("stability", [], "s: expected more seeds than are drawn, got 60, of which 500"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line(name: str, more: list[str], message: str, folder: Path) -> None:
@@ -244,6 +246,7 @@ def test_an_encoder_adds_distances(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["seeds"], "seeds: expected a run folder, got none; add --run FOLDER"),
         (["overlap"], "overlap: expected a dataset folder, got none; add --dataset FOLDER"),
         (["fooling", FILES[0], "b-own.parquet"], "or name it for every file: FILE@FOLDER"),
         (["fooling", FILES[0], "a=b-own.parquet@b-own"],
@@ -251,7 +254,7 @@ def test_an_encoder_adds_distances(
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("analyse_own")
-def test_errors_of_own_paraphrases_are_one_line(arguments: list[str], message: str) -> None:
+def test_errors_of_missing_folders_are_one_line(arguments: list[str], message: str) -> None:
     assert message in refused("analyse", *arguments).splitlines()[-1]
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.commands import refused
 from helpers.dataset_files import write_predictions
 from helpers.sensitivity_data import LETTERS, answer_rows, write_lines
 from sklearn.calibration import calibration_curve
@@ -85,13 +84,3 @@ def test_intervals_are_those_of_repeated_seeds(
             sums[bin_of] += np.array([1, confidence - right]) * times[row["seed_id"]]
         values.append(abs(sums[:, 1]).sum() / sums[:, 0].sum())
     assert table.rows[1]["ece_ci"] == pytest.approx(np.quantile(values, [0.025, 0.975]).tolist())
-
-
-def test_predictions_without_probabilities(
-    made: tuple[Path, Path, list[dict[str, Any]]], tmp_path: Path
-) -> None:
-    dataset, _, rows = made
-    bare = [{k: v for k, v in row.items() if k != "probabilities"} for row in rows]
-    file = write_predictions(tmp_path / "bare.parquet", bare)
-    message = refused("analyse", "calibration", file, "--dataset", dataset)
-    assert "expected label probabilities" in message

@@ -100,11 +100,6 @@ def hand(seed: int, word: str, gold: str, own: str, predictions: str) -> list[Ro
     ]  # fmt: skip
 
 
-def nouns_and_verbs(rows: list[Row]) -> dict[str, np.ndarray]:
-    words = np.array(list(map(word_of, rows)))
-    return {name: words == name for name in ("noun", "verb")}
-
-
 def test_interval_of_a_difference_is_that_of_all_resamples() -> None:
     """Five seeds have 126 resamples; both groups are resampled together."""
     a, b = (
@@ -169,7 +164,8 @@ def test_equally_many_of_fixed_seeds() -> None:
         *hand(2, "verb", "N", "N", "NEEE"),
     ]
     coded = run(rows).rows
-    groups = nouns_and_verbs(rows)
+    words = np.array(list(map(word_of, rows)))
+    groups = {name: words == name for name in ("noun", "verb")}
     nouns, verbs = on_fixed_seeds(coded, groups, matched=True, rng_seed=2).values()
     assert nouns.seed_ids == verbs.seed_ids == ("s:0", "s:2")
     assert nouns.n_variants.tolist() == verbs.n_variants.tolist() == [[2] * 10, [1] * 10]

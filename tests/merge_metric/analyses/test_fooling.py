@@ -1,4 +1,5 @@
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,17 @@ def test_rounds_of_anli_are_one_source() -> None:
     assert (whole["model"], whole["averaged"], whole["x"]) == ("a", "rounds", 0.2)
 
 
+def sources_of(
+    folder: Path, described: Mapping[str, dict[str, Any] | None]
+) -> list[PredictionsSource]:
+    """Files of predictions by models of these descriptions."""
+    row = [{"variant_id": "x"}]
+    return [
+        PredictionsSource(name, write_predictions(folder / f"{name}.parquet", row, description))
+        for name, description in described.items()
+    ]
+
+
 SIZES = {
     "large": (300, "Bert"), "base": (100, "Bert"), "other": (200, "Roberta"),
 }  # fmt: skip
@@ -138,11 +150,11 @@ SIZES = {
 def test_sizes_are_in_order_of_configuration_family_and_size(tmp_path: Path) -> None:
     lines = {"large": ("E E E", "C C C"), "base": ("E E C", "C C C"), "other": ("E E N", "C C C")}
     runs = [line_frame(m, c, *item) for c in ("snli", "mnli-m") for m, item in lines.items()]
-    sources = []
-    for name, (parameters, family) in SIZES.items():
-        described = {"parameters": parameters, "architecture": f"{family}Model"}
-        path = write_predictions(tmp_path / f"{name}.parquet", [{"variant_id": "x"}], described)
-        sources.append(PredictionsSource(name, path))
+    described = {
+        name: {"parameters": parameters, "architecture": f"{family}Model"}
+        for name, (parameters, family) in SIZES.items()
+    }
+    sources = sources_of(tmp_path, described)
     table = sizes(
         given(*runs, sources=tuple(sources)), settings=Settings(n_bootstrap=20, rng_seed=1)
     )
@@ -165,11 +177,7 @@ def test_sizes_are_read_from_the_predictions(tmp_path: Path) -> None:
         "gpt": {"parameters": 124, "architecture": "GPT2LMHeadModel"},
         "mine": None,
     }
-    sources = []
-    for name, metadata in described.items():
-        path = tmp_path / f"{name}.parquet"
-        write_predictions(path, [{"variant_id": "x"}], metadata)
-        sources.append(PredictionsSource(name, path))
+    sources = sources_of(tmp_path, described)
     assert read_sizes(sources, ["mine=7", "xl=901"]) == {
         "bert": (110, "Bert"), "xl": (901, "DebertaV2"), "gpt": (124, "GPT2"),
         "mine": (7, "other"),
@@ -181,8 +189,7 @@ def test_sizes_are_read_from_the_predictions(tmp_path: Path) -> None:
 
 def test_values_of_models(tmp_path: Path) -> None:
     numbers = {"86M": 86_000_000, "1.5B": 1_500_000_000, "4386178": 4_386_178, "2k": 2000}
-    path = write_predictions(tmp_path / "x.parquet", [{"variant_id": "x"}])
-    sources = [PredictionsSource("x", path)]
+    sources = sources_of(tmp_path, {"x": None})
     for text, number in numbers.items():
         assert read_sizes(sources, [f"x={text}"]) == {"x": (number, "other")}
     assert values_of_models("groups", ["a=b=1M"], ["a=b"], "x=1") == {"a=b": "1M"}

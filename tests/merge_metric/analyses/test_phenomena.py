@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 import pytest
 from helpers import metric_oracle as oracle
-from helpers.analysed import answered, random_dataset, write_answers, write_dataset
+from helpers.analysed import answered, names_of, random_dataset, write_answers, write_dataset
 from helpers.commands import run
 from helpers.dataset_files import write_rows
 from helpers.metric_oracle import Row
@@ -69,8 +69,8 @@ def test_figures_of_each_group_of_seeds(place: Place) -> None:
 
 def test_judgements_and_a_control(place: Place) -> None:
     folder, rows, has = place
-    ids = [f"{row.seed_id}/{dict(row.groups)['word'][0]}/{n}" for n, row in enumerate(rows)]
-    scores = {name: (5, 5) if n % 3 else (4, 2) for n, name in enumerate(ids) if n % 2}
+    ids = enumerate(names_of(rows))
+    scores = {name: (5, 5) if n % 3 else (4, 2) for n, name in ids if n % 2}
     lines = [f"{name},ann,{f},{r}" for name, (f, r) in scores.items()]
     path = folder / "scores.csv"
     path.write_text("\n".join(["variant_id,annotator,fluency,reasoning", *lines, ""]))

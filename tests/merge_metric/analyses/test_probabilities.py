@@ -9,21 +9,16 @@ from helpers.sensitivity_data import run_with_probabilities
 from merge_metric.analyses.sensitivity import confidence, shift
 from merge_metric.frame.joined import Frame
 
-Exact = dict[str, float | None]
 
-
-def some_frames(
-    *configs: str, models: str = "ab"
-) -> tuple[list[Frame], dict[tuple[str, str], Exact]]:
-    """Runs of models on configurations, and the oracle's results for them."""
+def test_shift_and_confidence_are_those_of_the_oracle() -> None:
     rng = random.Random(11)
-    runs, exact = [], {}
-    for config in configs:
+    runs, exact = list[Frame](), dict[tuple[str, str], dict[str, float | None]]()
+    for config in ("snli", "mnli-m"):
         problems_ = random_problems(rng, seeds=12, variants=(1, 5), subsamples=2)
-        for model in models:
+        for model in "ab":
             rows = answered(problems_, rng, 0.6)
-            given = columns(rows, subsamples=True)
-            one, after, before = run_with_probabilities(rows, given, model, config)
+            of_rows = columns(rows, subsamples=True)
+            one, after, before = run_with_probabilities(rows, of_rows, model, config)
             runs.append(one)
             # Rows that no subsample drew do not belong to the data.
             drawn = [n for n, row in enumerate(rows) if row.subsamples]
@@ -33,11 +28,6 @@ def some_frames(
                        if rows[n].own == rows[n].gold]  # fmt: skip
             result |= {"n_changed": sum(changed), "n_unchanged": changed.count(False)}
             exact[model, config] = result
-    return runs, exact
-
-
-def test_shift_and_confidence_are_those_of_the_oracle() -> None:
-    runs, exact = some_frames("snli", "mnli-m")
     of_shift, of_confidence = shift(given(*runs)).rows, confidence(given(*runs)).rows
     for table, part in ((of_shift, ("jsd", "ks", "n_")), (of_confidence, ("sigma", "n_"))):
         assert [(row["model"], row["config"]) for row in table[:4]] == list(exact)

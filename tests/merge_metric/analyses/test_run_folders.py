@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.commands import refused
 
 from generation.problems.on_disk import problem_table
 from generation.records import Seed
@@ -153,14 +152,6 @@ def test_table_5_by_hand(tmp_path: Path) -> None:
     assert (noun["more_probable"], noun["both"]) == (100 / 800, 80 / 800)
     assert (verb["asked"], verb["per_occurrence"], verb["same_class"]) == (0, None, None)
     plot_filters(table)
-
-
-def test_what_is_asked_of_a_run(tmp_path: Path) -> None:
-    for arguments, message in (
-        ([], "seeds: expected a run folder, got none; add --run FOLDER"),
-        (["--run", tmp_path, "--dataset", "x"], "expected --run alone, got --dataset too"),
-    ):
-        assert message in refused("analyse", "seeds", *arguments)
 
 
 @pytest.mark.parametrize(

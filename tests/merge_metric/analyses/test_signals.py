@@ -13,6 +13,7 @@ import pytest
 from helpers.analysed import (
     answered,
     given,
+    names_of,
     random_dataset,
     signals_of,
     write_answers,
@@ -178,15 +179,11 @@ def models() -> dict[str, list[Row]]:
     return {"a": answered(rows, rng, 0.4), "b": answered(rows, rng, 0.7)}
 
 
-def names(rows: list[Row]) -> list[str]:
-    return [f"{row.seed_id}/{dict(row.groups)['word'][0]}/{n}" for n, row in enumerate(rows)]
-
-
 @pytest.fixture(scope="module")
 def scores(models: dict[str, list[Row]]) -> Scores:
     """Scores of two annotators, each for half of the variants."""
     rng = random.Random(6)
-    every = names(models["a"])
+    every = names_of(models["a"])
     chosen = rng.sample(every, len(every) // 2)
     return {
         who: {name: (rng.randint(3, 5), rng.randint(3, 5)) for name in chosen}
@@ -230,7 +227,7 @@ def test_every_figure_the_slow_way(
     for model, rows in models.items():
         # In the order of the dataset: class by class.
         order = sorted(
-            zip(names(rows), rows, strict=True),
+            zip(names_of(rows), rows, strict=True),
             key=lambda pair: ("noun", "verb", "adjective").index(dict(pair[1].groups)["word"][0]),
         )
         known = {name: signals_of(name, row) for name, row in order}

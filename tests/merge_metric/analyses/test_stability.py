@@ -1,18 +1,13 @@
 """Draws of seeds: against draws taken one by one, worked examples and simulated intervals."""
 
-import json
 import random
 from fractions import Fraction
-from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 import pytest
 from helpers import metric_oracle as oracle
-from helpers.analysed import answered, given, random_dataset, run, write_answers, write_dataset
-from helpers.commands import refused
-from helpers.commands import run as command
+from helpers.analysed import answered, given, random_dataset, run
 
 from merge_metric.analyses.seeds_needed import (
     draw_seeds,
@@ -99,27 +94,3 @@ def test_seeds_that_an_interval_takes() -> None:
         # This width takes the seeds that gave it, up to the bootstrap's noise.
         result = needed(influence_of(holds, counts.present), high - low)
         assert result == pytest.approx(1500, rel=0.1)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("stability")
-    rows = some_rows(60)
-    write_dataset(folder / "merge-nli", rows)
-    write_answers(folder / "a.parquet", rows)
-    return folder
-
-
-def words(folder: Path, *more: object) -> list[object]:
-    return ["analyse", "stability", *more, "--dataset", folder / "merge-nli"]
-
-
-def rows_of(folder: Path, *more: object) -> list[dict[str, Any]]:
-    options = ("--seeds", 20, "--draws", 7, "--format", "json")
-    return list(json.loads(command(*words(folder, *options, *more)).stdout)["rows"])
-
-
-def test_wrong_numbers_are_refused(folder: Path) -> None:
-    told = refused(*words(folder))
-    assert "s: expected more seeds than are drawn, got 60, of which 500" in told
-    assert "draw fewer with --seeds" in told

@@ -102,16 +102,3 @@ def test_signature_says_so() -> None:
     assert len({item["signature"] for item in (plain, one, other)}) == 3
     assert clustered(rows, "qrqpp", n_bootstrap=5)["signature"] == one["signature"]
     assert "cluster" not in clustered(rows, PREMISES, n_bootstrap=0)["signature"]
-
-
-@pytest.mark.parametrize(
-    ("clusters", "message"),
-    [
-        ({"premise": ["p"]}, r"same length, .* clusters\['premise'\] 1, seed_ids 20"),
-        ({"premise": [None] * 20}, r"clusters\['premise'\]: expected ints .* got None"),
-        ({"premise": ["p", "q"] * 10}, "one value for all variants of a seed, got several for"),
-    ],
-)
-def test_unusable_clusters(clusters: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        score(**columns(problems(*LINES)), clusters=clusters)

@@ -95,63 +95,44 @@ def test_options_reach_score(load: Load) -> None:
     assert result["strict_fooling_rate"] == 0.5
 
 
+DRAWN: list[Any] = [[0], [1]] * 2
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
         ({"predictions": [0.9, 0.1, 0.2, 0.3]}, "predictions: .* got 0.9 in row 0"),
         ({"predictions": [0, 0, 0]}, "same length, .* predictions 3, references 4"),
+        ({"subsamples": [[0.5], [1], [0], [1]]}, "subsamples: .* got 0.5 in one"),
+        ({"subsamples": ["0", "1", "0", "1"]}, "expected lists of ints, such as .*, got .0. in"),
+        ({"subsamples": [[0], [1]]}, "expected columns of the same length"),
     ],
 )
 def test_bad_columns_change_nothing(load: Load, changed: dict[str, Any], message: str) -> None:
-    """Columns are refused before `evaluate` turns 0.9 into 0; earlier rows are kept."""
-    metric = load()
-    for method in (metric.compute, metric.add_batch):
-        with pytest.raises(ValueError, match=message):
-            method(**{**ROWS, **changed})
-    metric.add_batch(**part(ROWS, 0, 2))
-    for method in (metric.compute, metric.add_batch):
-        with pytest.raises(ValueError, match=message):
-            method(**{**ROWS, **changed})
-    assert metric.compute(**part(ROWS, 2, 4)) == score(**ROWS)
-
-
-def test_bad_subsamples(load: Load) -> None:
-    """`evaluate` would turn a subsample of 0.5 into 0, and "0" too."""
-    metric = load("subsamples")
-    wrong: tuple[tuple[list[Any], str], ...] = (
-        ([[0.5], [1], [0], [1]], "subsamples: .* got 0.5 in one"),
-        (["0", "1", "0", "1"], "subsamples: expected lists of ints, such as .*, got .0. in one"),
-        ([[0], [1]], "expected columns of the same length"),
-    )
-    for rows, message in wrong:
-        with pytest.raises(ValueError, match=message):
-            metric.compute(**ROWS, subsamples=rows)
-        assert metric.compute(**ROWS, subsamples=[[0], [1]] * 2)["n_subsamples"] == 2
+    """Columns are refused before `evaluate` turns 0.9 or "0" into 0; earlier rows are kept."""
+    metric = load("subsamples" if "subsamples" in changed else "default")
+    good = ROWS | ({"subsamples": DRAWN} if "subsamples" in changed else {})
+    for kept in (0, 2):
+        metric.add_batch(**part(good, 0, kept))
+        for method in (metric.compute, metric.add_batch):
+            with pytest.raises(ValueError, match=message):
+                method(**{**good, **changed})
+    assert metric.compute(**part(good, 2, 4)) == score(**good)
 
 
 def test_missing_and_unknown_names(load: Load) -> None:
-    metric, drawn = load(), [[0], [1]] * 2
+    metric = load()
     with pytest.raises(ValueError, match="seed_predictions: expected one entry per variant, got N"):
         metric.compute(predictions=[0], references=[0])
     with pytest.raises(TypeError, match="unexpected keyword argument 'threshold'"):
         metric.compute(**ROWS, threshold=90)
     with pytest.raises(ValueError, match="Bad inputs for evaluation module"):
-        metric.add_batch(**ROWS, subsamples=drawn)
-    assert metric.compute(**ROWS, subsamples=drawn) == score(**ROWS, subsamples=drawn)
+        metric.add_batch(**ROWS, subsamples=DRAWN)
+    assert metric.compute(**ROWS, subsamples=DRAWN) == score(**ROWS, subsamples=DRAWN)
     with pytest.raises(TypeError, match="NoneType"):
         load("subsamples").compute(**ROWS)
     with pytest.raises(ValueError, match="expected the configuration 'default' or 'subsamples'"):
         load("subsample")
-
-
-@pytest.mark.parametrize("keep_in_memory", [False, True])
-def test_nothing_given(load: Load, keep_in_memory: bool) -> None:
-    """Empty input is refused before and after a computation, and with empty columns."""
-    metric = load(keep_in_memory=keep_in_memory)
-    for columns in ({}, {name: [] for name in ROWS}):
-        with pytest.raises(ValueError, match="expected at least one variant, got none"):
-            metric.compute(**columns)
-        assert metric.compute(**ROWS) == score(**ROWS)
 
 
 def test_bad_options_lose_nothing(load: Load) -> None:
@@ -169,13 +150,20 @@ def test_bad_options_lose_nothing(load: Load) -> None:
 
 
 @pytest.mark.parametrize("keep_in_memory", [False, True])
-def test_contradictions_are_forgotten(load: Load, keep_in_memory: bool) -> None:
+def test_rows_that_cannot_be_scored_are_forgotten(load: Load, keep_in_memory: bool) -> None:
+    """Empty input, before and after a computation, and rows that contradict earlier ones."""
     metric = load(keep_in_memory=keep_in_memory)
-    metric.add_batch(**ROWS)
-    with pytest.raises(ValueError, match="references: expected one gold label per seed"):
-        metric.compute(**{**ROWS, "references": [1, 1, 1, 1]})
-    assert len(metric) == 0
-    assert metric.compute(**ROWS) == score(**ROWS)
+    for before, columns, message in (
+        ({}, {}, "expected at least one variant, got none"),
+        ({}, {name: [] for name in ROWS}, "expected at least one variant, got none"),
+        (ROWS, {**ROWS, "references": [1] * 4}, "references: expected one gold label per seed"),
+    ):
+        if before:
+            metric.add_batch(**before)
+        with pytest.raises(ValueError, match=message):
+            metric.compute(**columns)
+        assert len(metric) == 0
+        assert metric.compute(**ROWS) == score(**ROWS)
 
 
 class LocalAccuracy(evaluate.Metric):

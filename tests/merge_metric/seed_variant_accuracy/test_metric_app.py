@@ -91,19 +91,8 @@ def test_table_becomes_columns(app: Any) -> None:
     rows = [[" s ", "s", "neutral", " neutral"], ["", None, " ", ""], [7, "s", *["neutral"] * 2]]
     columns = [["s", "7"], ["s", "s"], ["neutral", "neutral"], ["neutral", "neutral"]]
     assert list(app.read_table(rows).values()) == columns
-
-
-def test_errors_of_the_table(app: Any) -> None:
-    for rows, message in (
-        (
-            [["b", "b", NEUTRAL, NEUTRAL], ["b1", "b", NEUTRAL, "0"]],
-            "predictions: expected labels out of .* got '0' in 1 of 1 rows",
-        ),
-        ([["added", "b", "b", NEUTRAL, NEUTRAL]], "a row of every seed"),
-        ([[""] * 4], "expected at least one variant"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            scored(app.read_table(rows))
+    with pytest.raises(ValueError, match="expected at least one variant"):
+        scored(app.read_table([[""] * 4]))
 
 
 @pytest.mark.parametrize("name", ["predictions.jsonl", "predictions.parquet"])
