@@ -148,15 +148,6 @@ def test_answers_without_a_label_come_back(tmp_path: Path) -> None:
                 assert read_predictions(path)["prediction"].to_pylist() == codes
 
 
-@pytest.mark.parametrize("text", ["", "\n", "colour,size\n", '{"colour": 1}\n'])
-@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_files_without_the_columns(suffix: str, text: str, tmp_path: Path) -> None:
-    path = tmp_path / f"p.{suffix}"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=rf"p\.{suffix}: .*expected (rows with|a JSON object)"):
-        read_predictions(path)
-
-
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl", "jsonl.gz"])
 def test_written_files_read_back(suffix: str, tmp_path: Path) -> None:
     expected = [{**r, "probabilities": p} for r, p in zip(ROWS, DISTRIBUTIONS, strict=True)]

@@ -1,13 +1,9 @@
 import json
-import shutil
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from helpers.commands import refused, run
-from helpers.dataset_files import write_rows
+from helpers.commands import run
 from helpers.problem_folder import many_problems, write_folder
 
 from merge_dataset.engine import connect
@@ -25,19 +21,13 @@ def score(path: Path, folder: Path, *more: str) -> str:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a dataset, predictions for it, and a copy with one changed variant."""
+    """A folder with a dataset, and predictions for it."""
     root = tmp_path_factory.mktemp("texts")
     folder = write_folder(root / "merge-nli", many_problems(40, 3))
     problems = read_problems(str(folder))
     model = Majority(problems["label"].to_numpy(), {})
     predict(model, problems, root / "p.parquet", progress=False)
     predict(model, problems, root / "p.jsonl", progress=False)
-    predict(model, problems, root / "q.parquet", progress=False)
-    shutil.copytree(folder, root / "other")
-    path = next(path for path in (root / "other").rglob("variants.parquet"))
-    rows = pq.read_table(path, partitioning=None).to_pylist()
-    rows[0]["hypothesis"] += "!"
-    write_rows(path, rows)
     return root
 
 
@@ -58,22 +48,6 @@ def test_digests_depend_on_ids_texts_and_their_borders() -> None:
         odd = f"SELECT {digest_in_hex('x')} FROM (VALUES ('md5:ff00000000000000'), ('md5:g')) t(x)"
         assert connection.execute(odd).fetchall() == [(255,), (None,)]
     assert combined(digests) == combined(digests[::-1]) != combined(digests[1:])
-
-
-@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
-def test_other_texts_are_refused_by_every_command(made: Path, suffix: str, tmp_path: Path) -> None:
-    path, other = made / f"p.{suffix}", made / "other"
-    commands: list[tuple[Any, ...]] = [
-        ("score", path), ("compare", f"a={path}", f"b={made / 'q.parquet'}"),
-        ("report", path, "--out", tmp_path / "r.html"), ("analyse", "accuracy", path),
-    ]  # fmt: skip
-    for command in commands:
-        told = refused(*command, "--dataset", other)
-        (line,) = [line for line in told.splitlines() if line.startswith("error: ")]
-        assert "expected predictions for the texts of the dataset" in line
-        assert "got some for others of 1 of 160 problems: '" in line
-        assert line.endswith("run the model on this one")
-    assert not (tmp_path / "r.html").exists()
 
 
 def test_the_signature_has_the_texts(made: Path) -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.commands import refused, run
 from helpers.completions_server import Reply, remote_model, serving
-from helpers.dataset_files import run_manifest, seed_row, variant_row, write_source
+from helpers.problem_folder import Problem, many_problems, write_folder
 
 from merge_metric.frame.predictions import read_metadata
 from merge_metric.models.language_model import Words
@@ -162,15 +162,12 @@ def test_results_that_are_none(line: str, message: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data") / "merge-nli"
-    seeds, variants = [], []
-    for n in range(4):
-        texts = (f"Premise {n}. The dog runs.", f"A dog runs {n}.")
-        seeds.append(seed_row(f"snli:{n}", texts, n % 3))
-        both = {"premise": ["m"], "hypothesis": ["m"]}
-        variants.append(variant_row(seeds[-1], "noun", "dog", "cat", both))
-    write_source(folder, seeds, variants, provenance=run_manifest("snli"))
-    return folder
+    made: dict[str, Problem] = {
+        f"snli:{n}{variant}": (f"Premise {n}. The {noun} runs.", f"A {noun} runs {n}.", n % 3)
+        for n in range(4)
+        for variant, noun in (("", "dog"), ("/noun/dog/cat", "cat"))
+    }
+    return write_folder(tmp_path_factory.mktemp("data") / "merge-nli", made)
 
 
 def command(url: str, dataset: Path, out: Path, *more: object) -> list[str]:
@@ -211,11 +208,7 @@ def test_dry_runs(dataset: Path, tmp_path: Path) -> None:
 
 def test_sources_and_lists_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for source in ("snli", "mine"):
-        seed = seed_row(f"{source}:0", ("The dog runs.", "A dog runs."), 0)
-        both = {"premise": ["m"], "hypothesis": ["m"]}
-        variants = [variant_row(seed, "noun", "dog", "cat", both)]
-        write_source(Path("merge-nli"), [seed], variants, provenance=run_manifest(source))
+    write_folder(Path("merge-nli"), many_problems(1, 1) | many_problems(1, 1, "mine"))
     asked = command("http://localhost:1/v1", Path("merge-nli"), Path("out"))[:-2]
     told = run(*asked, "--dry-run", "--format", "json")
     assert json.loads(told.stdout)["requests"] == 4

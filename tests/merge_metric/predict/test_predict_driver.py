@@ -24,6 +24,7 @@ from merge_metric.models.language_model import LanguageModel, Words, WritingMode
 from merge_metric.models.pair_model import Answers, Description, Pair
 from merge_metric.models.prompts import read_prompt
 from merge_metric.predict import driver
+from merge_metric.predict import problems as problems_module
 from merge_metric.predict.driver import Asking, predict
 from merge_metric.predict.problems import read_problems
 
@@ -104,6 +105,7 @@ def test_the_file_is_made_some_rows_at_a_time(
     ids = problems["variant_id"].to_pylist()
     assert sorted(ids) == sorted(rows)
     monkeypatch.setattr(driver, "ROWS", 9)
+    monkeypatch.setattr(problems_module, "_PAIRS", 4)
     out = predict(Fake(), problems, tmp_path / f"p{suffix}", progress=False).path
     answers = [answer(rows[name][:2]) for name in ids]
     obvious = {
@@ -239,10 +241,11 @@ def writing_model(tokens: int | None) -> WritingModel:
 @pytest.mark.slow(but=["classifier"])
 @pytest.mark.parametrize("load", [classifier, language_model, writing_model])
 def test_going_on_in_other_batches_changes_no_byte(
-    load: Any, problems: pa.Table, out: Path
+    load: Any, problems: pa.Table, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = out.with_name("whole.parquet")
     predict(load(None), problems, whole, repeat_seeds=1, progress=False)
+    monkeypatch.setattr(problems_module, "_PAIRS", 4)
     for tokens in (60, 300):
         with pytest.raises(KeyboardInterrupt):
             predict(Killed(load(tokens), 2), problems, out, repeat_seeds=1, progress=False)

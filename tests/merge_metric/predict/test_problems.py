@@ -14,7 +14,6 @@ from merge_dataset.files import describe_os_error
 from merge_dataset.schema import LABELS
 from merge_metric.frame.relations import draw_digests
 from merge_metric.predict import problems as problems_module
-from merge_metric.predict.driver import distinct_pairs
 from merge_metric.predict.problems import (
     SHOTS,
     description_of,
@@ -164,20 +163,3 @@ def test_seeds_that_are_held_out(tmp_path: Path) -> None:
     few = read_problems(str(write_folder(tmp_path / "few", many_problems(6, 1))))
     with pytest.raises(ValueError, match=r"shots: expected with seeds at least 2 of each label to"):
         hold_out(few)
-
-
-def test_distinct_pairs_are_read_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(problems_module, "_PAIRS", 4)
-    texts = [(f"p{n % 7}", f"h{n * n % 5}") for n in range(40)]
-    parts = [
-        pa.table({"premise": [p for p, _ in part], "hypothesis": [h for _, h in part]})
-        for part in (texts[:3], texts[3:17], texts[17:])
-    ]
-    problems = pa.concat_tables(parts)
-    ids = pa.array([f"v{n}" for n in range(len(problems))])
-    pairs, of_row, _ = distinct_pairs(problems.append_column("variant_id", ids))
-    wanted = list(dict.fromkeys(texts))
-    assert list(pairs) == pairs[:] == wanted
-    assert of_row.tolist() == [wanted.index(pair) for pair in texts]
-    assert (pairs[5], pairs[3:11:4]) == (wanted[5], wanted[3:11:4])
-    assert list(pairs.at([9, 0, 8])) == [wanted[n] for n in (9, 0, 8)]
