@@ -64,28 +64,25 @@ def test_endless_answers_do_not_take_for_ever(text: str) -> None:
 
 
 def test_other_labels_and_choices() -> None:
-    reader = answer_reader(("incorrect", "correct"), ("No", "Yes"))
-    message = [
-        "Yes",
-        "**No**",
-        "B",
-        "incorrect",
-        "It is correct.",
-        "The answer is: Yes.",
-        "C",
-        "Nope",
-    ]
-    assert [reader.read(text) for text in message] == [1, 0, 1, 0, 1, 1, -1, -1]
-    places = answer_reader(("0", "1", "2", "3"), ("in the box", "on the table", "at home", "here"))
-    message = ["D", "On the table.", "The answer is in the box", "E", "(C) at home", "(C) here"]
-    assert [places.read(text) for text in message] == [3, 1, 0, -1, 2, -1]
-    pair = answer_reader(("entailment", "not_entailment"))
-    message = [
-        "not_entailment", "Answer: not_entailment", "The label is not entailment.", "entailment",
-    ]  # fmt: skip
-    assert [pair.read(text) for text in message] == [1, 1, 1, 0]
-    ends = answer_reader(("0", "1"), ("He (Tom) left.", "She stayed."))
-    assert [ends.read(f"The answer is: {text}") for text in ("He (Tom) left.", "B")] == [0, 1]
+    readers = {
+        "words": answer_reader(("incorrect", "correct"), ("No", "Yes")),
+        "places": answer_reader(
+            ("0", "1", "2", "3"), ("in the box", "on the table", "at home", "here")
+        ),
+        "pair": answer_reader(("entailment", "not_entailment")),
+        "sentences": answer_reader(("0", "1"), ("He (Tom) left.", "She stayed.")),
+    }
+    for name, text, code in (
+        ("words", "Yes", 1), ("words", "**No**", 0), ("words", "B", 1), ("words", "incorrect", 0),
+        ("words", "It is correct.", 1), ("words", "The answer is: Yes.", 1), ("words", "C", -1),
+        ("words", "Nope", -1), ("places", "D", 3), ("places", "On the table.", 1),
+        ("places", "The answer is in the box", 0), ("places", "E", -1),
+        ("places", "(C) at home", 2), ("places", "(C) here", -1), ("pair", "not_entailment", 1),
+        ("pair", "Answer: not_entailment", 1), ("pair", "The label is not entailment.", 1),
+        ("pair", "entailment", 0), ("sentences", "The answer is: He (Tom) left.", 0),
+        ("sentences", "The answer is: B", 1),
+    ):  # fmt: skip
+        assert readers[name].read(text) == code, (name, text)
     assert answer_reader(("0", "1"), None) is answer_reader(("0", "1"), None)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import merge_metric.models
+from merge_dataset.schema import NLI, ProblemFormat
+from merge_metric.models.language_model import Words
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.templates import Prompt
 
@@ -140,25 +142,76 @@ def test_own_examples(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert "got 1 entailment, 2 neutral, 0 contradiction" in caplog.text
 
 
+READING = ProblemFormat(("context", "question", "answer"), ("incorrect", "correct"))
+PROMPT = """\
+question = \"\"\"
+Passage: {context}
+{question} {answer}?
+{choices}
+Answer:\"\"\"
+
+[choices]
+incorrect = "No"
+correct = "Yes, {answer}"
+
+[[example]]
+context = "A dog sleeps."
+question = "Who sleeps?"
+answer = "A dog"
+label = "correct"
+"""
+
+
+def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(PROMPT, encoding="utf-8")
+    prompt = read_prompt(str(path), problem_format=READING)
+    assert prompt.text("A {cat} runs.", "Who?", "A cat") == (
+        "Passage: A dog sleeps.\nWho sleeps? A dog?\nA. No\nB. Yes, A dog\nAnswer: B\n\n"
+        "Passage: A {cat} runs.\nWho? A cat?\nA. No\nB. Yes, A cat\nAnswer:"
+    )
+    message = [("Yes, a cat.", False)]
+    assert Words().read(prompt, ("A {cat} runs.", "Who?", "A cat"), message)[1:3] == (1, 0)
+    assert prompt.stop == "\n\nPassage:"
+    usual = read_prompt("none", problem_format=READING).text("C.", "Q?", "A")
+    assert usual == "Context: C.\nQuestion: Q?\nAnswer: A\nA. Incorrect\nB. Correct\nAnswer:"
+    with pytest.raises(ValueError, match=r"shots: expected none, seeds, or a .toml or .jsonl file"):
+        read_prompt("mix", problem_format=READING)  # NLI's examples are for NLI only
+
+
+NLI_FILES = [
+    ("a.jsonl", '{"premise": "p"}', "line 1: expected texts premise, hypothesis and label"),
+    ("a.jsonl", "{", r"expected TOML .*, or JSON lines in .jsonl: .*line 1"),
+    ("a.toml", "x = ", r"expected TOML with tables \[\[example\]\], or JSON lines"),
+    ("a.toml", "question = 3", r"question: expected places .* got none for \{premise\}"),
+    ("a.toml", "example = 3", r"expected TOML with tables \[\[example\]\]"),
+    ("a.toml", '[[example]]\npremise = "p"\nhypothesis = " "\nlabel = 0',
+     "example 1: expected texts"),
+    ("a.jsonl", '{"premise": "p", "hypothesis": "h", "label": 3}',
+     "line 1: expected .* label, one of entailment, neutral, contradiction or its posi"),
+]  # fmt: skip
+READING_FILES = [
+    ("a.toml", PROMPT.replace(*change), message)
+    for *change, message in (
+        ("{context}", "x", r"question: expected places for .* got none for \{context\}"),
+        ("{choices}", "{choice}", r"question: expected places for .* got \{choice\}"),
+        ('correct = "Yes, {answer}"', "", "choices: expected a text for each of incorrect, co"),
+        ("Yes, {answer}", "{choices}", r"question: expected places .* got \{choices\}"),
+    )
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("a.jsonl", '{"premise": "p"}', "line 1: expected texts premise, hypothesis and label"),
-        ("a.jsonl", "{", r"a.jsonl: expected TOML .*, or JSON lines in .jsonl: .*line 1"),
-        ("a.toml", "x = ", r"a.toml: expected TOML with tables \[\[example\]\], or JSON lines"),
-        ("a.toml", "question = 3", r"question: expected places .* got none for \{premise\}"),
-        ("a.toml", "example = 3", r"expected TOML with tables \[\[example\]\]"),
-        ("a.toml", '[[example]]\npremise = "p"\nhypothesis = " "\nlabel = 0',
-         "example 1: expected texts"),
-        ("a.jsonl", '{"premise": "p", "hypothesis": "h", "label": 3}',
-         "line 1: expected .* label, one of entailment, neutral, contradiction or its posi"),
-    ],
-)  # fmt: skip
-def test_malformed_examples(tmp_path: Path, name: str, text: str, message: str) -> None:
+    ("problem_format", "name", "text", "message"),
+    [(NLI, *row) for row in NLI_FILES] + [(READING, *row) for row in READING_FILES],
+)
+def test_prompts_that_are_none(
+    tmp_path: Path, problem_format: ProblemFormat, name: str, text: str, message: str
+) -> None:
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=message):
-        read_prompt(str(path))
+    with pytest.raises(ValueError, match=f"{name}: .*{message}"):
+        read_prompt(str(path), problem_format=problem_format)
 
 
 @pytest.mark.parametrize(

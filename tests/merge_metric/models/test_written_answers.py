@@ -13,7 +13,6 @@ from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_dataset.schema import ProblemFormat
 from merge_metric.frame.predictions import read_metadata, read_predictions
 from merge_metric.models.answer_words import NO_LABEL
 from merge_metric.models.checkpoints import Loaded
@@ -283,45 +282,6 @@ def test_settings_that_are_none() -> None:
         assert words.describe()["temperature"] == sent
 
 
-READING = ProblemFormat(("context", "question", "answer"), ("incorrect", "correct"))
-OWN = """\
-question = \"\"\"
-Passage: {context}
-{question} {answer}?
-{choices}
-Answer:\"\"\"
-
-[choices]
-incorrect = "No"
-correct = "Yes, {answer}"
-
-[[example]]
-context = "A dog sleeps."
-question = "Who sleeps?"
-answer = "A dog"
-label = "correct"
-"""
-
-
-def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
-    path = tmp_path / "own.toml"
-    path.write_text(OWN, encoding="utf-8")
-    prompt = read_prompt(str(path), problem_format=READING)
-    assert prompt.text("A {cat} runs.", "Who?", "A cat") == (
-        "Passage: A dog sleeps.\nWho sleeps? A dog?\nA. No\nB. Yes, A dog\nAnswer: B\n\n"
-        "Passage: A {cat} runs.\nWho? A cat?\nA. No\nB. Yes, A cat\nAnswer:"
-    )
-    message = [("Yes, a cat.", False)]
-    assert Words().read(prompt, ("A {cat} runs.", "Who?", "A cat"), message)[1:3] == (1, 0)
-    assert prompt.stop == "\n\nPassage:"
-    usual = read_prompt("none", problem_format=READING).text("C.", "Q?", "A")
-    assert usual == "Context: C.\nQuestion: Q?\nAnswer: A\nA. Incorrect\nB. Correct\nAnswer:"
-    with pytest.raises(
-        ValueError, match=r"shots: expected none, seeds, or a .toml or .jsonl file for"
-    ):
-        read_prompt("mix", problem_format=READING)  # NLI's examples are for NLI only
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -340,20 +300,3 @@ def test_settings_that_play_no_part(options: dict[str, Any], message: str) -> No
     asked = {"model": "m", "base_url": "http://localhost:1/v1", **options}
     with pytest.raises(ValueError, match=message):
         open_model(ModelRequest(**asked))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (("{context}", "x"), r"question: expected places for .* got none for \{context\}"),
-        (("{choices}", "{choice}"), r"question: expected places for .* got \{choice\}"),
-        (('correct = "Yes, {answer}"', ""), r"choices: expected a text for each of incorrect, co"),
-        (("Yes, {answer}", "{choices}"), r"question: expected places .* got \{choices\}"),
-    ],
-)
-def test_prompts_that_are_none(change: tuple[str, str], message: str, tmp_path: Path) -> None:
-    path = tmp_path / "own.toml"
-    assert change[0] in OWN
-    path.write_text(OWN.replace(change[0], change[1]), encoding="utf-8")
-    with pytest.raises(ValueError, match=f"own.toml: {message}"):
-        read_prompt(str(path), problem_format=READING)
