@@ -115,7 +115,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    # Commands with rare options have a `--help-all` of their own.
+    context_settings={"help_option_names": ["-h", "--help", "--help-all"]},
     help="MERGE: test NLI models on minimal variants of NLI problems.",
     epilog="Start with: merge-nli demo. Then see: merge-nli COMMAND --help.",
 )

@@ -41,25 +41,31 @@ BUNDLED_MLM: Final = "bert-tiny-mlm"
 
 _PROBLEMS, _MODELS = "Problems", "Masked language models"
 _FILTERS = "Filters and samples"
+_BOTH = "build generate"
 _SIGNALS = "Limits on signals: replacements below them are left out"
 
 # Settings of problems, and of problems that are not NLI problems.
 _problem: Final[Any] = partial(setting, panel=_PROBLEMS, commands="suggest paraphrase")
+_seldom: Final[Any] = partial(_problem, None, rare=True)
 _format: Final[Any] = partial(
     setting, panel=_PROBLEMS, commands="suggest", parse=parse_names, omit_if_default=True
 )
 _model: Final[Any] = partial(setting, panel=_MODELS, commands="suggest")
 # Changes of more than the word, which the paper does not have.
 _beyond: Final[Any] = partial(
-    setting, commands="suggest build", panel="Beyond the paper's limits", omit_if_default=True
+    setting,
+    commands="suggest build",
+    panel="Beyond the paper's limits",
+    omit_if_default=True,
+    rare=True,
 )
 # Limits on signals (signals.md), before eligibility: None, or False, lets all pass.
-_limit: Final[Any] = partial(setting, commands="build", panel=_SIGNALS, omit_if_default=True)
-_least: Final[Any] = partial(_limit, None)
-_flag: Final[Any] = partial(_limit, False)
+_limit: Final[Any] = partial(setting, commands=_BOTH, panel=_SIGNALS, omit_if_default=True)
+_least: Final[Any] = partial(_limit, None, rare=True)
+_flag: Final[Any] = partial(_limit, False, rare=True)
 # Eligibility and sampling; the machine, and where things lie.
-_filter: Final[Any] = partial(setting, commands="build", panel=_FILTERS)
-_judged: Final[Any] = partial(_filter, omit_if_default=True)
+_filter: Final[Any] = partial(setting, commands=_BOTH, panel=_FILTERS)
+_judged: Final[Any] = partial(_filter, omit_if_default=True, commands="build")
 _machine: Final[Any] = partial(setting, panel=RUNNING, affects_output=False)
 
 
@@ -69,47 +75,48 @@ class ProblemSettings:
 
     source: str = _problem(
         "",
-        f"{', '.join(KNOWN_SOURCES)} (default: snli), or with --data or --dataset your own name.",
+        f"{', '.join(KNOWN_SOURCES)}, or yours (else snli).",
     )
     """Name of the problems; required with `data` and `dataset`, as only the user knows it then."""
     data: str | None = _problem(
         None,
-        "A file (.jsonl, .json, .csv, .tsv, .txt, also with .gz; .parquet, .arrow), several "
-        "as a pattern ('web-*.jsonl'), or a folder.",
+        "File (.jsonl, .csv, .tsv, .parquet, …), pattern ('web-*.jsonl') or folder.",
         affects_output=False,
     )
-    dataset: str | None = _problem(None, "A dataset on the Hub, a file or a folder.")
-    dataset_config: str | None = _problem(None, "Configuration of that dataset.")
-    split: str | None = _problem(None, "Split of that dataset.")
-    revision: str | None = _problem(None, "Revision of that dataset on the Hub.")
+    dataset: str | None = _problem(None, "Dataset on the Hub, file or folder.")
+    dataset_config: str | None = _seldom("Configuration of that dataset.")
+    split: str | None = _seldom("Split of that dataset.")
+    revision: str | None = _seldom("Revision of that dataset on the Hub.")
     premise_column: str | None = _problem(None, "Column of the premise.")
     hypothesis_column: str | None = _problem(None, "Column of the hypothesis.")
     label_column: str | None = _problem(None, "Column of the label.")
-    id_column: str | None = _problem(None, "Column of the id.")
+    id_column: str | None = _seldom("Column of the id.")
     label_map: Mapping[str, str] = _problem(
         {},
-        "Labels, as theirs=ours,…; ours empty for unlabelled.",
+        "Labels: theirs=ours,…; theirs= is none.",
         parse=lambda text: parse_pairs(text.split(","), "theirs=ours,…"),
     )
-    limit: int | None = _problem(None, "Take only this many problems, the first ones.", minimum=1)
+    limit: int | None = _problem(None, "Only the first N problems.", minimum=1, metavar="N")
     """Problems without a label are not counted."""
     skip_bad_rows: bool = _problem(
         False,
         "Leave out rows that cannot be used, and list them; by default they are an error.",
         omit_if_default=True,
+        rare=True,
     )
     fields: tuple[str, ...] = _format(
         NLI.fields,
-        "Names of the texts where problems are not of NLI, such as context,question,answer.",
+        "Texts of other tasks: question,answer.",
     )
-    labels: tuple[str, ...] = _format((), "The labels of these problems, such as yes,no.")
+    labels: tuple[str, ...] = _format((), "Their labels, such as yes,no.")
     shared_fields: tuple[str, ...] = _format(
-        (), "The texts that have to share a word; by default all."
+        (), "The texts that have to share a word; by default all.", rare=True
     )
     field_columns: Mapping[str, str] | None = _format(
         None,
         "Column of a text, such as context=passage; may be repeated.",
         option="--field-column",
+        rare=True,
         parse=partial(parse_pairs, form="field=column"),
         repeated=True,
     )
@@ -231,7 +238,7 @@ class Config(ProblemSettings):
     # Suggestions (D3–D5, D12)
     mlms: tuple[str, ...] = _model(
         (),
-        "Hub id (optionally id@revision) or folder; may be repeated.",
+        "Hub id, id@revision or folder; may be repeated.",
         option="--mlm",
         affects_output=False,
     )
@@ -242,29 +249,39 @@ class Config(ProblemSettings):
         panel=INPUT,
         option="--without-mlm",
         omit_if_default=True,
+        rare=True,
     )
     """Names as in the provenance columns."""
-    suggestions_per_occurrence: int = setting(
-        200, "Suggestions of a masked LM for an occurrence.", minimum=1
+    suggestions_per_occurrence: int = _model(
+        200, "Suggestions of a masked LM for an occurrence.", minimum=1, rare=True
     )
-    masking: Literal["single", "joint"] = _model("single", "One occurrence at a time, or all.")
+    masking: Literal["single", "joint"] = _model(
+        "single", "One occurrence at a time, or all.", rare=True
+    )
     ask_all: bool = _model(
         False,
         "Ask about every text, also where too few replacements can come of it.",
         affects_output=False,
+        rare=True,
     )
     """By default questions are asked only if the answer can matter: see `phases/suggest.py`."""
     # Filters (D5, D8, D11) and eq. 1
-    word_classes: tuple[str, ...] = setting(
-        ("noun", "verb", "adjective"), "Classes of the words replaced.", members=WORD_CLASSES
+    word_classes: tuple[str, ...] = _filter(
+        ("noun", "verb", "adjective"),
+        f"Some of {','.join(WORD_CLASSES)}.",
+        commands=f"suggest {_BOTH}",
+        members=WORD_CLASSES,
+        parse=parse_names,
     )
     probability_filter: bool = setting(True, "Condition (i): more probable than the original.")
     class_filter: bool = setting(True, "Condition (iii): the original's word class.")
-    tag_match: Literal["coarse", "fine"] = setting(
-        "coarse", "Same word class, or same Penn tag.", commands="build", panel=_FILTERS
+    tag_match: Literal["coarse", "fine"] = _filter(
+        "coarse", "Same word class, or same Penn tag.", rare=True
     )
-    combine: Literal["intersection", "union"] = setting(
-        "intersection", "Whether a replacement has to be validated in all texts, or in one (eq. 1)."
+    combine: Literal["intersection", "union"] = _filter(
+        "intersection",
+        "Whether a replacement has to be validated in all texts, or in one (eq. 1).",
+        rare=True,
     )
     scramble: bool = setting(False, "Shuffle the replacement's letters.")
 
@@ -287,7 +304,8 @@ class Config(ProblemSettings):
         "Least frequency of a replacement: log10 of its occurrences in a billion words."
     )
     min_pll_change: float | None = _least(
-        "Least change of each text's log-likelihood, in nats; after merge-nli signals."
+        "Least change of each text's log-likelihood, in nats; after merge-nli signals.",
+        commands="build",
     )
     same_number: bool = _flag("Nouns stay singular or plural.")
     same_tense: bool = _flag("Verbs keep their form.")
@@ -296,10 +314,12 @@ class Config(ProblemSettings):
     agreeing_number: bool = _flag("Nouns agree with determiner and verb.")
     fitting_determiner: bool = _flag("No quantifiers and the like after determiners.")
     no_compounds: bool = _flag("No parts of compounds and particle verbs.")
-    min_quality: float | None = _least("Least value of the column quality, 0 to 1.")
-    class_quality: Mapping[str, str] = _judged(
+    min_quality: float | None = _limit(None, "Least quality of a variant, 0 to 1.", panel=_FILTERS)
+    class_quality: Mapping[str, str] = _limit(
         {},
-        "Least quality of one word class instead, such as verb=0.45; may be repeated.",
+        "That of one class; may be repeated.",
+        panel=_FILTERS,
+        metavar="CLASS=X",
         parse=partial(parse_pairs, form="class=quality"),
         repeated=True,
     )
@@ -315,17 +335,15 @@ class Config(ProblemSettings):
     )
     lm: str | None = _model(
         None,
-        "Causal LM, also a .gguf file, that scores for `quality` what cheaper limits leave.",
+        "Causal LM, also .gguf, that scores for quality.",
         omit_if_default=True,
     )
-    with_columns: tuple[str, ...] | None = setting(
+    with_columns: tuple[str, ...] | None = _limit(
         None,
         "An optional column; may be repeated. Default: mean_rank, and with lemminflect quality.",
-        commands="build",
         option="--with-column",
-        panel=_SIGNALS,
         members=OPTIONAL,
-        omit_if_default=True,
+        rare=True,
     )
     """None becomes the columns that this machine can fill; other machines make these or refuse."""
     common_mlms: bool = _flag(
@@ -334,41 +352,54 @@ class Config(ProblemSettings):
     )
 
     # Eligibility and sampling (D9, D10)
-    min_replacements: int = _filter(20, "A seed needs at least this many replacements.", minimum=1)
+    min_replacements: int = _filter(
+        20,
+        "A seed needs N replacements or more.",
+        commands=f"suggest {_BOTH}",
+        minimum=1,
+        metavar="N",
+    )
     min_replacements_scope: Literal["class", "problem", "word"] = _filter(
         "class",
         "Where replacements are counted: in a class, a problem or a word.",
         option="--scope",
+        rare=True,
     )
-    subsamples: int = setting(10, "Draws of variants.", minimum=1)
-    variants_per_class: int = setting(20, "Variants drawn for a seed and class.", minimum=1)
-    rng_seed: int = _filter(0, "Seed of the random subsamples.")
+    subsamples: int = _filter(10, "Draws of variants.", minimum=1, metavar="N")
+    variants_per_class: int = _filter(
+        20, "Variants drawn of a seed and class.", minimum=1, metavar="N"
+    )
+    rng_seed: int = _filter(0, "Seed of the random subsamples.", rare=True)
 
     # Machine, and where things lie
     device: str = setting_of(
         ModelRequest, "device", commands="suggest signals", affects_output=False
     )
     dtype: Literal["float32", "bfloat16", "float16"] = _machine(
-        "float32", "float32 is the reference.", commands="suggest signals"
+        "float32", "float32 is the reference.", commands="suggest signals", rare=True
     )
     batch_tokens: int | None = setting_of(
-        ModelRequest, "batch_tokens", commands="suggest signals", affects_output=False
+        ModelRequest, "batch_tokens", commands="suggest signals", affects_output=False, rare=True
     )
     workers: int = _machine(
         1,
-        "Processes or tasks at a time, for build; with --executor, also for suggest.",
+        "Processes at a time, in build; see --executor.",
         commands="suggest build",
         minimum=1,
+        metavar="N",
     )
     tagger: str | None = _machine(
         None, "A spaCy model; by default en_core_web_sm under either of its names."
     )
     store: str | None = _machine(
-        None, "Suggestion store shared by runs; else in the run folder.", commands="suggest"
+        None,
+        "Suggestion store shared by runs; else in the run folder.",
+        commands="suggest",
+        rare=True,
     )
     run: str = _machine(
         "runs/default",
-        "Folder for settings, suggestions, replacements, variants and the manifest.",
+        "Folder of the run.",
         panel=INPUT,
     )
 

@@ -35,6 +35,8 @@ class Setting:
     """
     panel: str | None = None
     """Heading in the help."""
+    rare: bool = False
+    """Whether `--help-all` shows its option, but `--help` does not."""
     metavar: str | None = None
     """Placeholder of the value in the help; by default its type."""
     minimum: float | None = None

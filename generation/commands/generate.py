@@ -34,20 +34,23 @@ from merge_dataset.settings import OUTPUT
 log = logging.getLogger(__name__)
 
 Run = Annotated[str, option_of(Config, "run")]
-Out = Annotated[Path, option("Dataset folder to write or to add this source to.", panel=OUTPUT)]
-Recipe = Annotated[str, input_option(f"{', '.join(RECIPES)}, or a .toml file.")]
+Out = Annotated[Path, option("Dataset folder to write or add to.", panel=OUTPUT)]
+Recipe = Annotated[
+    str,
+    input_option(
+        f"{', '.join(RECIPES)}, or a .toml file; default: {RECIPES[0]}.",
+        metavar="NAME",
+        show_default=False,
+    ),
+]
 Overwrite = Annotated[
     bool,
-    option(
-        "Replace what was made with other settings, data or models.", "--overwrite", panel=OUTPUT
-    ),
+    option("Replace results of other settings or data.", "--overwrite", panel=OUTPUT),
 ]
 Assignments = Annotated[
     list[str] | None,
-    input_option("Any setting of a recipe, as KEY=VALUE in TOML; may be repeated.", "--set"),
+    input_option("A setting, in TOML; may be repeated.", "--set", metavar="KEY=VALUE"),
 ]
-SuggestSettings = Annotated[Given, OptionsOf(Config, "suggest")]
-"""Options of `suggest`, which `generate` has too."""
 
 
 @command(extra="generation,predict,report")
@@ -98,7 +101,7 @@ def demo_command(
 def generate_command(
     *,
     recipe: Recipe = "paper-v2",
-    given: SuggestSettings,
+    given: Annotated[Given, OptionsOf(Config, "suggest generate")],
     settings: Assignments = None,
     run: Run = "runs/default",
     dealt: DealtAsConfigured,
@@ -106,22 +109,15 @@ def generate_command(
     overwrite: Overwrite = False,
     output: Format = "text",
 ) -> None:
-    """Make variants of problems, of NLI or others, and a dataset of them: suggest, then build.
+    """Make variants of problems, of NLI or others, and a dataset of them.
 
-    An interrupted run goes on where it stopped when given the same command again.
+    It runs suggest, then build; an interrupted run goes on by the same command.
 
     \b
     Examples:
-      merge-nli generate --source snli --data snli_1.0_test.jsonl --recipe paper-v2
-        --run runs/snli --out merge-nli
-
-    \b
-      merge-nli generate --source snli --mlm google-bert/bert-base-cased --mlm ./my-mlm
-        --limit 300 --device cuda
-
-    \b
-      merge-nli generate --source boolq --data boolq.jsonl --fields passage,question
-        --labels no,yes --label-column answer --label-map "True=yes,False=no"
+      merge-nli generate --source snli --data snli_1.0_test.jsonl --run runs/snli
+      merge-nli generate --source boolq --data boolq.jsonl --label-column answer
+        --fields passage,question --labels no,yes --label-map True=yes,False=no
     """
     from generation.phases.build import generate
     from generation.run_summary import summarise
@@ -136,7 +132,7 @@ def generate_command(
 def suggest_command(
     *,
     recipe: Recipe = "paper-v2",
-    given: SuggestSettings,
+    given: Annotated[Given, OptionsOf(Config, "suggest")],
     settings: Assignments = None,
     run: Run = "runs/default",
     dealt: DealtAsConfigured,

@@ -52,16 +52,16 @@ class ParaphraseConfig(ProblemSettings):
         affects_output=False,
     )
     gguf_file: str | None = _generator(
-        None, "A GGUF file in that folder or repository.", affects_output=False
+        None, "A GGUF file in that folder or repository.", affects_output=False, rare=True
     )
     prompt: str = _generator(INSTRUCTION, "Prompt for the generator, with {hypothesis} in it.")
 
     # NLI model: answers the problems, and decides what is a paraphrase
     model: str = _model(REQUIRED, "The model to be tested: folder, Hub id, or .gguf file.")
     model_kind: Literal["classifier", "lm"] | None = _model(
-        None, "Kind of the model; found out by default."
+        None, "Kind of the model; found out by default.", rare=True
     )
-    model_revision: str | None = _model(None, "Revision of the model on the Hub.")
+    model_revision: str | None = _model(None, "Revision of the model on the Hub.", rare=True)
     label_order: str | None = setting_of(
         ModelRequest,
         "label_order",
@@ -77,19 +77,23 @@ class ParaphraseConfig(ProblemSettings):
     temperature_max: float = setting(TEMPERATURES[1], "Greatest temperature drawn.")
     num_beams: int = _search(20, "Candidates of a round.", option="--beams", minimum=1)
     num_beam_groups: int = _search(
-        10, "Groups of beams; each avoids the words of the others.", option="--groups", minimum=1
+        10,
+        "Groups of beams; each avoids the words of the others.",
+        option="--groups",
+        minimum=1,
+        rare=True,
     )
     diversity_penalty: float = _search(
-        1.0, "Penalty in nats for a word of an earlier group.", minimum=0
+        1.0, "Penalty in nats for a word of an earlier group.", minimum=0, rare=True
     )
     sibling_penalty: float = _search(
-        0.5, "Penalty in nats for each better continuation of a beam.", minimum=0
+        0.5, "Penalty in nats for each better continuation of a beam.", minimum=0, rare=True
     )
-    max_new_tokens: int = _search(40, "Longest candidate.", minimum=1)
-    rng_seed: int = _search(0, "Seed of the random temperatures.")
+    max_new_tokens: int = _search(40, "Longest candidate.", minimum=1, rare=True)
+    rng_seed: int = _search(0, "Seed of the random temperatures.", rare=True)
 
     batch_size: int | None = _paraphrase(
-        None, "Hypotheses rewritten at a time.", panel=RUNNING, minimum=1
+        None, "Hypotheses rewritten at a time.", panel=RUNNING, minimum=1, rare=True
     )
     """By default a number that suits the device. Hypotheses of a batch affect each other only by
     rounding, which may decide between two words."""
@@ -99,6 +103,7 @@ class ParaphraseConfig(ProblemSettings):
         "Precision of the generator; auto is bfloat16 on CUDA, else float32.",
         panel=RUNNING,
         affects_output=False,
+        rare=True,
     )
     run: str = setting(
         "runs/paraphrases",

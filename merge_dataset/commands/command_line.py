@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -193,7 +194,11 @@ def option_of(settings: type, name: str, **changes: Any) -> Any:
     declared = replace(declared, **changes)
     flag = f"--{name.replace('_', '-')}" if default_of(field) is False else None
     names = tuple(filter(None, [declared.option or flag]))
-    more: Any = {"metavar": declared.metavar, "min": declared.minimum}
+    more: Any = {
+        "metavar": declared.metavar,
+        "min": declared.minimum,
+        "hidden": declared.rare,
+    }
     return option(declared.help, *names, panel=declared.panel or OUTPUT, **more)
 
 
@@ -215,6 +220,28 @@ def distribution_of(dealt: Given, workers: int = 1) -> Distribution | None:
     return None
 
 
+def _show_all_options(ctx: typer.Context, asked: bool) -> None:
+    if asked:
+        whole = copy(ctx.command)
+        whole.params = [copy(parameter) for parameter in ctx.command.params]
+        for parameter in whole.params:
+            parameter.hidden = False
+        typer.echo(whole.get_help(ctx))
+        raise typer.Exit
+
+
+HelpAll = Annotated[
+    bool,
+    typer.Option(
+        "--help-all",
+        callback=_show_all_options,
+        is_eager=True,
+        help="Show all options, also the rarer ones, and exit.",
+    ),
+]
+"""Option of commands with options that `--help` does not show."""
+
+
 def command(
     *, extra: str | None = None, failures: tuple[type[Exception], ...] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -226,7 +253,7 @@ def command(
 
     def decorate(run: Callable[..., None]) -> Callable[..., None]:
         groups, records = dict[str, OptionsOf](), dict[str, Any]()
-        parameters, names = list[inspect.Parameter](), dict[str, str]()
+        parameters, names, has_rare = list[inspect.Parameter](), dict[str, str](), False
         for name, p in inspect.signature(run, eval_str=True).parameters.items():
             marks = get_args(p.annotation)
             if group := next((mark for mark in marks if isinstance(mark, OptionsOf)), None):
@@ -245,6 +272,11 @@ def command(
                     written = (mark.default, *(mark.param_decls or ()), f"--{p.name}")
                     long = (x for x in written if isinstance(x, str) and x.startswith("--"))
                     names[p.name] = next(long).partition("/")[0].replace("_", "-")
+                    has_rare = has_rare or mark.hidden
+        if has_rare:
+            kind = inspect.Parameter.KEYWORD_ONLY
+            help_all = inspect.Parameter("help_all", kind, default=False, annotation=HelpAll)
+            parameters.append(help_all)
         if "--set" in names.values():
             settings = [field for group in groups.values() for field in fields(group.settings)]
             names = {field.name: f"--set {field.name}" for field in settings} | names
@@ -252,6 +284,7 @@ def command(
         @functools.wraps(run)
         def with_options(**values: Any) -> None:
             _OPTION_NAMES.set(names)
+            values.pop("help_all", None)
             with user_errors(extra=extra, failures=failures):
                 taken: Given = {name: group.take(values) for name, group in groups.items()}
                 for name, record in records.items():

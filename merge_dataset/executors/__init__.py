@@ -61,7 +61,7 @@ class ExecutorError(RuntimeError):
 
 def _setting(default: Value, help: str, **declared: Any) -> Value:
     panel = "Many processes, many machines"
-    return setting(default, help, panel=panel, **{"commands": COMMANDS, **declared})
+    return setting(default, help, panel=panel, **{"commands": COMMANDS, "rare": True, **declared})
 
 
 _UNSET: Final[Any] = None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from helpers.commands import refused, run
 from helpers.processes import PATIENCE
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from generation.cli import app
@@ -34,6 +35,23 @@ def test_help_groups_the_commands() -> None:
     for arguments in (["-h"], ["generate", "-h"], ["publish", "dataset", "-h"], ["check", "-h"]):
         assert "Usage:" in run(*arguments).stdout
     assert run("--version").stdout == f"merge-nli {version('merge-nli')}\n"
+
+
+@pytest.mark.parametrize("name", ["generate", "suggest", "build", "paraphrase", "score"])
+def test_help_is_short_and_help_all_is_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    group: Any = get_command(app)
+    options = [p for p in group.get_command(None, name).params if p.opts[0].startswith("--")]
+    for flag, declared in (("-h", [o for o in options if not o.hidden]), ("--help-all", options)):
+        lines = run(name, flag).stdout.splitlines()
+        shown = set(re.findall(r"^│ [* ]*(--[a-z-]+)", "\n".join(lines), flags=re.MULTILINE))
+        assert shown - {"--help", "--help-all"} == {o.opts[0] for o in declared} - {"--help-all"}
+        assert any("--help-all" in line for line in lines)
+        if (name, flag) == ("generate", "-h"):
+            assert len(lines) <= 60
+            looked_for = "source data label-column recipe run out mlm lm word-classes subsamples "
+            looked_for += "min-replacements min-quality class-quality device workers overwrite"
+            assert {f"--{option}" for option in looked_for.split()} <= shown
 
 
 @pytest.mark.parametrize(
