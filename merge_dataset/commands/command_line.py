@@ -194,11 +194,7 @@ def option_of(settings: type, name: str, **changes: Any) -> Any:
     declared = replace(declared, **changes)
     flag = f"--{name.replace('_', '-')}" if default_of(field) is False else None
     names = tuple(filter(None, [declared.option or flag]))
-    more: Any = {
-        "metavar": declared.metavar,
-        "min": declared.minimum,
-        "hidden": declared.rare,
-    }
+    more: Any = {"metavar": declared.metavar, "min": declared.minimum, "hidden": declared.rare}
     return option(declared.help, *names, panel=declared.panel or OUTPUT, **more)
 
 
@@ -223,9 +219,9 @@ def distribution_of(dealt: Given, workers: int = 1) -> Distribution | None:
 def _show_all_options(ctx: typer.Context, asked: bool) -> None:
     if asked:
         whole = copy(ctx.command)
-        whole.params = [copy(parameter) for parameter in ctx.command.params]
-        for parameter in whole.params:
-            parameter.hidden = False
+        whole.params = [copy(declared) for declared in ctx.command.params]
+        for shown in whole.params:
+            vars(shown)["hidden"] = False
         typer.echo(whole.get_help(ctx))
         raise typer.Exit
 
@@ -274,9 +270,8 @@ def command(
                     names[p.name] = next(long).partition("/")[0].replace("_", "-")
                     has_rare = has_rare or mark.hidden
         if has_rare:
-            kind = inspect.Parameter.KEYWORD_ONLY
-            help_all = inspect.Parameter("help_all", kind, default=False, annotation=HelpAll)
-            parameters.append(help_all)
+            asked = inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False)
+            parameters.append(asked.replace(annotation=HelpAll))
         if "--set" in names.values():
             settings = [field for group in groups.values() for field in fields(group.settings)]
             names = {field.name: f"--set {field.name}" for field in settings} | names
