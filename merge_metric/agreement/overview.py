@@ -137,7 +137,7 @@ def plot_scores(table: Table) -> Figure:
         plots.grid(axes, "y")
     plots.percent_axis(row_of_axes[0], max(row[a] for row in table.rows for a in ANSWERS))
     row_of_axes[0].set_ylabel("variants, %")
-    plots.legend_below(figure, row_of_axes)
+    plots.legend_below(figure)
     return figure
 
 
@@ -172,7 +172,7 @@ def plot_mlms(table: Table) -> Figure:
     labels = [f"{n} ({rows[mlm]['n']:,})" for n, mlm in zip(short_names(mlms), mlms, strict=True)]
     row_of_axes[0].set_yticks(range(len(mlms)), labels)
     row_of_axes[0].invert_yaxis()
-    plots.legend_below(figure, row_of_axes)
+    plots.legend_below(figure)
     return figure
 
 

@@ -322,13 +322,13 @@ def plot_curves(table: Table) -> plots.Figure:
     of_models = "model" in table.rows[0]
     series = "model" if of_models else "dataset"
     names = distinct(table.rows, series)
-    figure, row_of_axes = plots.row_of_panels(len(distinct(table.rows, "config")))
-    for axes, rows in plots.config_panels(table, row_of_axes):
+    figure, of_configs = plots.config_panels(table)
+    for axes, rows in of_configs:
         styles = (plots.line_style(names.index(row[series])) for row in rows)
         lines = ((row, row[series], style) for row, style in zip(rows, styles, strict=True))
         draw_curves(axes, lines, dots=of_models)
-    plots.label_left(row_of_axes, SV_LABEL)
-    plots.legend_below(figure, row_of_axes, note="SV = S, at MC" if of_models else None)
+    plots.label_left(figure, SV_LABEL)
+    plots.legend_below(figure, note="SV = S, at MC" if of_models else None)
     return figure
 
 

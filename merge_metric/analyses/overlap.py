@@ -85,12 +85,9 @@ def overlap(request: Request, *, encoder: str | Encode | None = None) -> Table:
         *columns("share", fuzzy_sort="fuzzy sort", fuzzy_set="fuzzy set"),
         *(column for column in distances_shown if column.key in keys),
     )
-    told: dict[str, Any] = {
-        "encoded": encode is not None,
-        "apart": _JSD in keys,
-        "averages": averages,
-    }
-    return titled("overlap", shown, (*rows, *averages), **told)
+    encoded, apart = encode is not None, _JSD in keys
+    every = (*rows, *averages)
+    return titled("overlap", shown, every, encoded=encoded, apart=apart, averages=averages)
 
 
 def plot_overlap(table: Table) -> plots.Figure:

@@ -11,9 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import combinations, groupby
+from itertools import combinations
 from math import comb
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,24 +66,20 @@ def file_of_build(run: Path, name: str) -> Path:
 def read_counts(run: Path) -> dict[str, Any]:
     """Read the counts of a run's suggestions; count where there are none, or of other files."""
     path, suggested = run / _COUNTS, run / "suggested.json"
-
-    def is_current() -> bool:
-        return (
-            path.is_file()
-            and suggested.is_file()
-            and (record := read_record(path))["made_from"] == digest_of_file(suggested)
-            and not changed_files(run, record["files"])
-        )
-
-    if not is_current() and "counts" in MAKERS:
-        log.info("%s: counting what each filter lets pass, which takes longer than a build", run)
-        MAKERS["counts"](run)
-    if not is_current():
-        raise FileNotFoundError(
-            f"{run}: expected a run folder with {_COUNTS} of its present files, found none; run: "
-            f"merge-nli analyse filters --run {run}"
-        )
-    return read_record(path)
+    for make in (MAKERS.get("counts"), None):
+        record = read_record(path) if path.is_file() and suggested.is_file() else {}
+        is_current = record and record["made_from"] == digest_of_file(suggested)
+        if is_current and not changed_files(run, record["files"]):
+            return record
+        if make:
+            log.info(
+                "%s: counting what each filter lets pass, which takes longer than a build", run
+            )
+            make(run)
+    raise FileNotFoundError(
+        f"{run}: expected a run folder with {_COUNTS} of its present files, found none; run: "
+        f"merge-nli analyse filters --run {run}"
+    )
 
 
 # --- Problems that share a word ---
@@ -179,23 +174,23 @@ def filters(request: Request, *, run: Path) -> Table:
     for key, heading in _SHARES.items():
         of_fields = zip(fields, initials(fields), strict=True)
         shares |= {key: heading} | {f"{key}_{field}": letter for field, letter in of_fields}
-    rows = []
-    group = itemgetter("mlm", "word_class")
-    order = sorted(record["filters"], key=lambda c: (c["mlm"], WORD_CLASSES.index(group(c)[1])))
-    for (mlm, word_class), of_group in groupby(order, key=group):
-        parts = list(of_group)
-        total = {key: sum(part[key] for part in parts) for key in ("occurrences", _UNKNOWN, _ALL)}
-        asked = total["occurrences"] - total[_UNKNOWN]
-        row: Row = {"source": record["source"], "mlm": mlm, "word_class": word_class}
-        row |= {"asked": asked, _UNKNOWN: total[_UNKNOWN]}
-        row["per_occurrence"] = total[_ALL] / asked if asked else None
-        for field in (None, *fields):
-            mine = [part for part in parts if field in (None, part["field"])]
-            n = sum(part[_ALL] for part in mine)
-            for key in ("whole_words", *_SHARES):
-                share = sum(part[key] for part in mine) / n if n else None
-                row[f"{key}_{field}" if field else key] = share
-        rows.append(row)
+    asked = f"sum(occurrences - {_UNKNOWN})"
+    wanted = {"asked": f"{asked}::BIGINT", _UNKNOWN: f"sum({_UNKNOWN})::BIGINT"}
+    wanted["per_occurrence"] = f"sum({_ALL}) / nullif({asked}, 0)"
+    for field in ("", *fields):
+        mine = f"FILTER (field = '{field}')" if field else ""
+        for key in ("whole_words", *_SHARES):
+            share = f'sum("{key}") {mine} / nullif(sum({_ALL}) {mine}, 0)'
+            wanted[f"{key}_{field}" if field else key] = share
+    values = ", ".join(f'{sql} AS "{name}"' for name, sql in wanted.items())
+    with connect() as connection:
+        connection.register("filters", pa.Table.from_pylist(record["filters"]))
+        made = connection.sql(
+            f"SELECT $source AS source, mlm, word_class, {values} FROM filters "
+            f"GROUP BY mlm, word_class ORDER BY mlm, list_position({[*WORD_CLASSES]}, word_class)",
+            params={"source": record["source"]},
+        )
+        rows = made.to_arrow_table().to_pylist()
     shown = (
         *columns(source="source", mlm="masked LM", word_class="class"),
         *columns("count", asked="occurrences"),

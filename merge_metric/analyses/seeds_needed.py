@@ -25,7 +25,7 @@ from merge_metric.seed_variant_accuracy.figures import CATALOGUE, Figure, figure
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE, interval, resampled_units
 from merge_metric.tables import Table, columns, interval_columns, plots
-from merge_metric.tables.plots import COLUMN, PAGE, PALETTE, config_panels, distinct
+from merge_metric.tables.plots import COLUMN, PAGE, PALETTE, distinct
 
 _Z: Final = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
@@ -146,9 +146,9 @@ def needed(influence: Floats, width: float) -> int | None:
 
 def plot_stability(table: Table) -> plots.Figure:
     """Draw a panel per configuration: the deviation of each draw, and the middle 95 % of draws."""
-    figure, column = plots.panels(len(distinct(table.rows, "config")), 1)
+    figure, of_configs = plots.config_panels(table, stacked=True)
     longest, height = 0, 0.0
-    for axes, rows in config_panels(table, (axes for (axes,) in column)):
+    for axes, rows in of_configs:
         models = distinct(rows, "model")
         for place, row in enumerate(rows):
             off = 100 * (np.array(row["draws"]) - row["value"])
@@ -163,7 +163,7 @@ def plot_stability(table: Table) -> plots.Figure:
         axes.set_ylim(len(rows) - 0.5, -0.5)
         plots.grid(axes, "x")
     figure.set_size_inches(min(PAGE, COLUMN + 0.03 * longest), height)
-    column[-1][0].set_xlabel("draws minus all seeds, points")
+    figure.axes[-1].set_xlabel("draws minus all seeds, points")
     return figure
 
 
@@ -287,8 +287,8 @@ def power(request: Request, *, difference: float = 2.0, settings: Settings = USU
 
 def plot_power(table: Table) -> plots.Figure:
     """Draw the smallest detectable difference by number of seeds, a panel per configuration."""
-    figure, column = plots.panels(len(distinct(table.rows, "config")), 1)
-    for axes, rows in config_panels(table, (axes for (axes,) in column)):
+    figure, of_configs = plots.config_panels(table, stacked=True)
+    for axes, rows in of_configs:
         shown = [r for r in rows if r["smallest"] and r["per_seed"] in (None, "20", "all")]
         for number, row in enumerate(shown):
             seeds = np.geomspace(50, 20_000, 50)
@@ -303,6 +303,6 @@ def plot_power(table: Table) -> plots.Figure:
         axes.set_ylim(bottom=0)
         axes.set_ylabel("smallest shown, points")
         plots.grid(axes, "both")
-    column[-1][0].set_xlabel("seeds")
-    plots.legend_below(figure, [axes for (axes,) in column])
+    figure.axes[-1].set_xlabel("seeds")
+    plots.legend_below(figure)
     return figure

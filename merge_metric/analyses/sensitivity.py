@@ -154,19 +154,16 @@ def plot_fooling(table: Table) -> plots.Figure:
     for axes, of_config in zip(axes_of, of_configs.values(), strict=True):
         by_model = {row["model"]: row for row in of_config}
         shown = [by_model.get(model, {}) for model in models]
-        for key, label, colour, hatch, offset in (
-            (RELAXED, f"changed ({CATALOGUE[RELAXED].symbol})", "#56B4E9", "", 0.12),
-            (STRICT, f"to the opposite ({CATALOGUE[STRICT].symbol})", "#0072B2", "////", -0.12),
+        for key, label, colour, offset in (
+            (RELAXED, f"changed ({CATALOGUE[RELAXED].symbol})", "#56B4E9", 0.12),
+            (STRICT, f"to the opposite ({CATALOGUE[STRICT].symbol})", "#0072B2", -0.12),
         ):
-            heights = [np.nan if row.get(key) is None else row[key] for row in shown]
-            style: Any = {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.5}
-            axes.bar(range(len(models)), heights, width=0.6, label=label, **style)
-            # Intervals of the two rates stand side by side.
-            bounds = {n: ci for n, row in enumerate(shown) if (ci := row.get(f"{key}_ci"))}
-            lows, highs = zip(*bounds.values(), strict=True) if bounds else ((), ())
-            axes.vlines([n + offset for n in bounds], lows, highs, color="black", linewidth=1.0)
+            plots.draw_bars(axes, [row.get(key) for row in shown], label, 0, 1, (colour,))
+            for place, row in enumerate(shown):  # intervals of the two rates stand side by side
+                if bounds := row.get(f"{key}_ci"):
+                    axes.vlines(place + offset, *bounds, color="black", linewidth=1.0)
         plots.percent_axis(axes, top)
-    plots.legend_below(figure, axes_of)
+    plots.legend_below(figure)
     return figure
 
 
@@ -231,8 +228,8 @@ def plot_sizes(table: Table) -> plots.Figure:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     families = distinct(table.rows, "family")
-    figure, row_of_axes = plots.row_of_panels(len(distinct(table.rows, "config")))
-    for axes, of_config in plots.config_panels(table, row_of_axes):
+    figure, of_configs = plots.config_panels(table)
+    for axes, of_config in of_configs:
         axes.set_xscale("log")
         plots.grid(axes)
         axes.set_xlabel("parameters")
@@ -250,16 +247,16 @@ def plot_sizes(table: Table) -> plots.Figure:
             name_style |= {"xytext": (2, 4), "textcoords": "offset points"}
             for row in (row for row in rows if row[RELAXED] is not None):
                 axes.annotate(row["model"], (row["parameters"], row[RELAXED]), **name_style)
-    plots.label_left(row_of_axes, "fooled seeds, %")
+    plots.label_left(figure, "fooled seeds, %")
     highest = max(row[key] or 0.0 for row in table.rows for key in FOOLING)
-    plots.percent_axis(row_of_axes[0], highest + 0.08)  # room for a name
+    axes = figure.axes[0]  # whose scales the others share
+    plots.percent_axis(axes, highest + 0.08)  # room for a name
     sizes = [row["parameters"] for row in table.rows]
-    axes = row_of_axes[0]  # whose scale the others share
     axes.set_xlim(min(sizes) / 1.8, max(sizes) * 1.8)
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    plots.legend_below(figure, row_of_axes)
+    plots.legend_below(figure)
     return figure
 
 
@@ -348,7 +345,7 @@ def plot_shift(table: Table) -> plots.Figure:
         plots.config_bars(axes, rows, dict(zip(names, keys, strict=True)))
         axes.set_title(title, fontsize="medium")
         axes.set_ylim(0, 1)
-    plots.legend_below(figure, row_of_axes)
+    plots.legend_below(figure)
     return figure
 
 
@@ -374,7 +371,7 @@ def plot_confidence(table: Table) -> plots.Figure:
     highest = table.rows[0]["highest"]
     axes.axhline(highest, color=plots.GREY, linewidth=0.8, linestyle=":")
     axes.set_ylim(0, max(0.5, 1.05 * highest))
-    plots.legend_below(figure, [axes])
+    plots.legend_below(figure)
     return figure
 
 
@@ -495,10 +492,9 @@ def _drop(weights: Floats, groups: Floats) -> Floats:
 
 def plot_calibration(table: Table) -> plots.Figure:
     """Draw a panel per configuration: share right by confidence, a line per model and part."""
-    configs = plots.distinct(table.rows, "config")
     models = plots.distinct(table.rows, "model")
-    figure, row_of_axes = plots.row_of_panels(len(configs))
-    for axes, rows in plots.config_panels(table, row_of_axes):
+    figure, of_configs = plots.config_panels(table)
+    for axes, rows in of_configs:
         axes.plot([0, 1], [0, 1], color="0.7", lw=0.8)
         for row in rows:
             style = plots.line_style(models.index(row["model"]))
@@ -509,6 +505,6 @@ def plot_calibration(table: Table) -> plots.Figure:
             plots.percent_ticks(axis)
         plots.grid(axes)
         axes.set_xlabel("confidence, %")
-    plots.label_left(row_of_axes, "right, %")
-    plots.legend_below(figure, row_of_axes)
+    plots.label_left(figure, "right, %")
+    plots.legend_below(figure)
     return figure

@@ -317,5 +317,5 @@ def plot_signals(table: Table) -> plots.Figure:
         axes.tick_params(labelsize="small")
         plots.grid(axes, "y")
         axes.set_title(name if len(configs) == 1 else f"{name}, {config}", fontsize="medium")
-    plots.legend_below(figure, axes_of.flat)
+    plots.legend_below(figure)
     return figure

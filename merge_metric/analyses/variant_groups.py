@@ -340,8 +340,8 @@ def plot_contrasts(table: Table) -> plots.Figure:
             # SV curves leave this corner free.
             axes.text(0.03, 0.04, "\n".join(notes), transform=axes.transAxes, fontsize="small")
             draw_curves(axes, lines, bottom=row_of_axes is axes_of[-1])
-    plots.label_left(every := [axes for row in axes_of for axes in row], SV_LABEL)
-    plots.legend_below(figure, every)
+    plots.label_left(figure, SV_LABEL)
+    plots.legend_below(figure)
     return figure
 
 

@@ -105,9 +105,9 @@ def row_of_panels(number: int, *, share_y: bool = True) -> tuple[Figure, list[Ax
     return figure, axes[:number]
 
 
-def label_left(axes: Iterable[Axes], label: str) -> None:
+def label_left(figure: Figure, label: str) -> None:
     """Label the vertical axis of the first panel in each row."""
-    for panel in axes:
+    for panel in figure.axes:
         spec = panel.get_subplotspec()
         if spec is None or spec.is_first_col():
             panel.set_ylabel(label)
@@ -125,12 +125,12 @@ def percent_ticks(axis: Axis) -> None:
     axis.set_ticks(np.arange(0, 1.01, 0.2), labels=[str(n) for n in range(0, 101, 20)])
 
 
-def legend_below(figure: Figure, axes: Iterable[Axes], note: str | None = None) -> None:
+def legend_below(figure: Figure, note: str | None = None) -> None:
     """Draw one legend for all panels, each label once, in the order of drawing."""
     from matplotlib.lines import Line2D
 
     entries: dict[str, Any] = {}
-    for panel in axes:
+    for panel in figure.axes:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     if note:
@@ -193,12 +193,18 @@ def grouped(rows: Iterable[Rows], key: str) -> dict[Any, list[Rows]]:
     return groups
 
 
-def config_panels(table: Table, axes: Iterable[Axes]) -> Iterator[tuple[Axes, list[Row]]]:
-    """Yield the panel of each configuration, with its title, and the rows to draw there."""
-    groups = grouped(table.rows, "config").items()
-    for panel, (config, rows) in zip(axes, groups, strict=True):
+def config_panels(
+    table: Table, *, stacked: bool = False
+) -> tuple[Figure, list[tuple[Axes, list[Row]]]]:
+    """Make a figure with a titled panel per configuration; also return these with their rows.
+
+    If `stacked`, each is below the other.
+    """
+    groups = grouped(table.rows, "config")
+    figure, _ = panels(len(groups), 1) if stacked else row_of_panels(len(groups))
+    for panel, config in zip(figure.axes, groups, strict=True):
         panel.set_title(config, fontsize="medium")
-        yield panel, rows
+    return figure, list(zip(figure.axes, groups.values(), strict=True))
 
 
 def distinct(rows: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
@@ -248,7 +254,7 @@ def bar_panels(
             draw_bars(axes, values, name, number, len(series))
         axes.set_ylim(0, 1)
         percent_ticks(axes.yaxis)
-    legend_below(figure, column)
+    legend_below(figure)
     return figure
 
 
