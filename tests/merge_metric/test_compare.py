@@ -186,14 +186,11 @@ def test_models_without_a_common_configuration(
         compare_models(paths, files / "merge-nli")
 
 
-def test_different_seeds_and_different_gold_labels() -> None:
-    """No common seeds are an error, as are different gold labels of a seed."""
+def test_models_without_a_common_seed() -> None:
     a = run(problems("E E E", "N N N")).counts
     renamed = run([Row(f"t:{n}", "neutral", "neutral", "neutral") for n in range(2)]).counts
     with pytest.raises(ValueError, match="got none in common, such as 's:0', 's:1' and 't:0'"):
         compared({"a": a, "b": renamed})
-    with pytest.raises(ValueError, match="got other gold labels"):
-        compared({"a": a, "b": run(problems("E E E", "C N N")).counts})
 
 
 def test_what_ranks_and_tests_are_is_said_on_request(files: Path) -> None:

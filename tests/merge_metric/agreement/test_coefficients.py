@@ -74,16 +74,3 @@ def test_seeds_are_drawn_with_all_their_variants() -> None:
     draws = resampled(["s", "t", "s", "u"], Settings(n_bootstrap=50))
     assert (draws[:, 0] == draws[:, 2]).all()
     assert set(draws[:, [0, 1, 3]].sum(axis=1)) == {3.0}
-
-
-def test_undefined_where_nothing_differs() -> None:
-    fives, none = np.full(4, 5, np.int8), np.zeros(4, np.int8)
-    half = np.array([5, 4, 0, 0], np.int8)
-    for a, b in ((fives, fives), (half, half[::-1]), (fives, none)):
-        for weighting in get_args(Weighting):
-            assert np.isnan(kappa(a, b, 5, weighting))
-            assert np.isnan(kappas(confusions(a, b, 5).sum(axis=0)[None], weighting)).all()
-        for level in get_args(Level):
-            codes = np.stack([a, b])
-            assert np.isnan(alpha(codes, 5, level))
-            assert np.isnan(alphas(coincidences(codes, 5).sum(axis=0)[None], level)).all()

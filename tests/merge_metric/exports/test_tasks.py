@@ -74,17 +74,6 @@ def test_the_prompt_is_that_of_predict(
     assert follow == [" A", " B", " C", *(["A", "B", "C"] if letters == "both" else [])]
 
 
-def test_a_task_in_yaml(folder: Path, tmp_path: Path) -> None:
-    export_lm_eval(Exported(folder=folder), tmp_path / "out", TaskOptions(ct=[50, 90]))
-    task = read_yaml(tmp_path / "out/merge_nli_snli.yaml")
-    assert task["dataset_kwargs"] == {"config": "snli"}
-    metrics = {item["metric"]: item for item in task["metric_list"]}
-    assert list(metrics)[:3] == ["sv@50", "sv@90", "seed_accuracy"]
-    functions = {item["aggregation"] for item in task["metric_list"]}
-    assert functions == {f"!merge_nli.{name.replace('@', '_')}" for name in metrics}
-    assert metrics["strict_fooling_rate"]["higher_is_better"] is False
-
-
 def test_settings(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings are read as written: the prompt equals that of `predict`."""
     exports = {"a": export_lm_eval, "b": export_inspect}

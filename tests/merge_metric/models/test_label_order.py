@@ -50,23 +50,23 @@ def test_documented_models_whose_configuration_says_nothing() -> None:
     assert read_order(named, "textattack/bert-base-uncased-MNLI").source == "id2label"
 
 
-@pytest.mark.parametrize("names", [["LABEL_0", "LABEL_1", "LABEL_2"], ["yes", "maybe", "no"],
-                                   ["entailment", "entails", "neutral"]])  # fmt: skip
-def test_nothing_is_assumed(names: list[str]) -> None:
-    with pytest.raises(ValueError, match=r"nothing says which class .* `label_order` seeds"):
-        read_order(dict(enumerate(names)), "somebody/model")
-
-
 @pytest.mark.parametrize(
     ("names", "message"),
     [
+        *(
+            (names, r"nothing says which class .* `label_order` seeds")
+            for names in (
+                ["LABEL_0", "LABEL_1", "LABEL_2"], ["yes", "maybe", "no"],
+                ["entailment", "entails", "neutral"],
+            )
+        ),
         (["entailment", "not_entailment"], "two classes cannot tell neutral from contradiction"),
         (["LABEL_0"], r"got one of 1 classes \(LABEL_0\): is it a model for another task"),
         (list("abcdefg"), r"got one of 7 classes \(a, b, c, d, e, …\)"),
     ],
-)
-def test_other_numbers_of_classes_are_refused(names: list[str], message: str) -> None:
-    with pytest.raises(ValueError, match=f"some/model: expected a classifier of .*{message}"):
+)  # fmt: skip
+def test_nothing_is_assumed(names: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=f"some/model.*{message}"):
         read_order(dict(enumerate(names)), "some/model")
 
 

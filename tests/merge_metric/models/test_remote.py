@@ -213,33 +213,28 @@ def test_an_error_ends_the_run_soon() -> None:
     assert len(server.requests) < 12
 
 
-@pytest.mark.parametrize(
-    ("status", "hint"),
-    [(400, "too long"), (401, "`api_key_env`"), (404, "ends in /v1"), (307, ""), (418, "")],
-)
-def test_refusals(status: int, hint: str) -> None:
-    """Refused requests are not repeated; the server's own words are shown."""
-    error, server = outcome(lambda *_: Reply({"detail": "because"}, status))
-    assert isinstance(error, ValueError)
-    assert f'expected an answer, got HTTP {status}: {{"detail": "because"}}' in str(error)
-    assert hint in str(error)
-    assert len(server.requests) == 1
+REFUSALS = {400: "too long", 401: "`api_key_env`", 404: "ends in /v1", 307: "", 418: ""}
+BECAUSE, REFUSED = {"detail": "because"}, 'expected an answer, got HTTP {}: {{"detail": "because"}}'
+NO_LOG_PROBS = "expected a completion with log-probabilities, got"
 
 
 @pytest.mark.parametrize(
-    ("body", "message"),
+    ("reply", "message", "hint"),
     [
-        (b"<html>Welcome</html>", "expected an answer, got no JSON: '<html>Welcome"),
-        ({"object": "list"}, "expected a completion with log-probabilities, got {'object': 'list'"),
-        ({"choices": [{"text": " A"}]}, "llama.cpp's server and vLLM give them"),
-        (table({" A": 0.7}), "expected a completion with log-probabilities, got"),
-        (records({" A": float("nan")}), "expected a completion with log-probabilities, got"),
+        *((Reply(BECAUSE, n), REFUSED.format(n), hint) for n, hint in REFUSALS.items()),
+        (Reply(b"<html>Welcome</html>"), "expected an answer, got no JSON: '<html>Welcome", ""),
+        (Reply({"object": "list"}), f"{NO_LOG_PROBS} {{'object': 'list'", ""),
+        (Reply({"choices": [{"text": " A"}]}), "llama.cpp's server and vLLM give them", ""),
+        (Reply(table({" A": 0.7})), NO_LOG_PROBS, ""),
+        (Reply(records({" A": float("nan")})), NO_LOG_PROBS, ""),
     ],
 )
-def test_other_answers(body: Any, message: str) -> None:
-    """They are detected at the first request."""
-    error, server = outcome(lambda *_: Reply(body))
+def test_refusals_and_other_answers(reply: Reply, message: str, hint: str) -> None:
+    """The first one ends the run, in the server's own words; it is not asked again."""
+    error, server = outcome(lambda *_: reply)
+    assert isinstance(error, ValueError)
     assert message in str(error)
+    assert hint in str(error)
     assert len(server.requests) == 1
 
 

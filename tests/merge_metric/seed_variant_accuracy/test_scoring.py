@@ -178,12 +178,6 @@ def test_agrees_with_the_slow_oracle_for_other_labels(number: int) -> None:
     assert_all_same(result, [replace(row, groups=()) for row in rows], opposites=opposites)
 
 
-DIVERGENCES = (
-    "jsd_changed", "jsd_unchanged", "ks_changed", "ks_unchanged", "sigma_seeds", "sigma_changed",
-    "sigma_unchanged",
-)  # fmt: skip
-
-
 def random_probabilities(rng: random.Random, favoured: int, size: int) -> list[float]:
     """A random distribution with its largest value at `favoured`."""
     weights = sorted(rng.random() ** 3 for _ in range(size))
@@ -208,7 +202,7 @@ def test_divergences_agree_with_the_slow_oracle(number: int) -> None:
     both = {"probabilities": probabilities, "seed_probabilities": seed_probabilities}
     result = score(**columns(rows), **both, n_bootstrap=0)
     expected = oracle.divergences(rows, probabilities, seed_probabilities)
-    assert set(expected) == set(DIVERGENCES)
+    assert len(expected) == 7  # of changed and unchanged variants; σ also of seeds
     for key, wanted in expected.items():
         approximate = None if wanted is None else pytest.approx(wanted, rel=1e-9, abs=1e-12)
         assert result[key] == approximate, key
