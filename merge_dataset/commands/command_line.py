@@ -226,16 +226,12 @@ def _show_all_options(ctx: typer.Context, asked: bool) -> None:
         raise typer.Exit
 
 
-HelpAll = Annotated[
-    bool,
-    typer.Option(
-        "--help-all",
-        callback=_show_all_options,
-        is_eager=True,
-        help="Show all options, also the rarer ones, and exit.",
-    ),
-]
-"""Option of commands with options that `--help` does not show."""
+_HELP_ALL: Final[Any] = typer.Option(
+    "--help-all",
+    callback=_show_all_options,
+    is_eager=True,
+    help="Show all options, also the rarer ones, and exit.",
+)
 
 
 def command(
@@ -271,7 +267,7 @@ def command(
                     has_rare = has_rare or mark.hidden
         if has_rare:
             asked = inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False)
-            parameters.append(asked.replace(annotation=HelpAll))
+            parameters.append(asked.replace(annotation=Annotated[bool, _HELP_ALL]))
         if "--set" in names.values():
             settings = [field for group in groups.values() for field in fields(group.settings)]
             names = {field.name: f"--set {field.name}" for field in settings} | names
