@@ -217,14 +217,12 @@ def read_choice(
             "--best-and-worst: expected training groups of models, as predictions of merge-nli "
             f"predict --preset say them, got none of {', '.join(models)}; add --group NAME=GROUP"
         )
-
-    def mark(table: Table) -> Table:
-        return _mark(table, known, read, only_chosen=best_and_worst) if known else table
-
-    return read, mark
+    return read, partial(_mark, groups=known, tests=read, only_chosen=best_and_worst)
 
 
-def _mark(table: Table, groups: Mapping[str, str], tests: Tests, *, only_chosen: bool) -> Table:
+def _mark(table: Table, *, groups: Mapping[str, str], tests: Tests, only_chosen: bool) -> Table:
+    if not groups:
+        return table
     configs = [row["config"] for row in table.rows if "config" in row]
     configs = configs or [column.key for column in table.columns if column.kind == "threshold"]
     models = distinct(table.rows, "model")

@@ -25,7 +25,6 @@ from merge_metric.analyses.measures import (
     ROUNDS,
     RUN_COLUMNS,
     Floats,
-    Ints,
     Row,
     fooling_of,
     identity,
@@ -381,15 +380,13 @@ def plot_confidence(table: Table) -> plots.Figure:
 # calibration error (Naeini et al. 2015) over bins of equal mass (Nguyen and O'Connor 2015), the
 # Brier score (1950) of confidence as a forecast of being right, and its parts (Murphy 1973).
 
-_BINS: Final = 15
 
-
-def calibration(request: Request, *, bins: int = _BINS, settings: Settings = USUAL) -> Table:
+def calibration(request: Request, *, bins: int = 15, settings: Settings = USUAL) -> Table:
     """Make a row for seeds and one for variants of each model and configuration."""
     rows = [
         row
         for frame in request.frames(with_rows=True)
-        for row in calibration_rows(frame, bins=bins, settings=settings)
+        for row in calibration_rows(frame, bins, settings)
     ]
     shown = (
         *RUN_COLUMNS,
@@ -404,10 +401,11 @@ def calibration(request: Request, *, bins: int = _BINS, settings: Settings = USU
     return titled("calibration", shown, rows, bins=bins)
 
 
-def calibration_rows(
-    frame: Frame, *, bins: int = _BINS, settings: Settings = USUAL
-) -> Iterator[Row]:
-    """Yield the rows of a frame: of its seeds, each once, and of its distinct variants."""
+def calibration_rows(frame: Frame, bins: int, settings: Settings) -> Iterator[Row]:
+    """Yield the rows of a frame: of its seeds, each once, and of its distinct variants.
+
+    Bins lie between quantiles of the confidence; answers of equal confidence share one.
+    """
     require_probabilities(frame, known=CONFIDENCE in frame.values)
     rows, cluster = frame.rows, frame.counts.clusters
     confidence, own = (np.asarray(frame.values[key]) for key in (CONFIDENCE, SEED_CONFIDENCE))
@@ -423,7 +421,7 @@ def calibration_rows(
     of_group = sums_by(rows.seed, group, (n_seeds, 3), np.ones(len(group)), confidence)
     groups = of_group[:, :2].reshape(n_seeds, 4)
     for of, (sure, is_right, seed) in parts.items():
-        bin_of = equal_mass(sure, bins)
+        bin_of = np.searchsorted(np.quantile(sure, np.linspace(0, 1, bins + 1))[1:-1], sure)
         one, errors = np.ones(len(seed)), (sure - is_right) ** 2
         n_bins = int(bin_of.max()) + 1
         sums = sums_by(seed, bin_of, (n_seeds, n_bins), one, sure, is_right, errors)
@@ -447,16 +445,6 @@ def calibration_rows(
         filled = n > 0
         row["curve"] = [(mean[filled] / n[filled]).tolist() for mean in means]
         yield row
-
-
-def equal_mass(confidence: Floats, bins: int) -> Ints:
-    """Assign answers to bins between quantiles, (n,); equal confidences share a bin.
-
-    >>> equal_mass(np.array([0.4, 0.9, 0.5, 0.9]), 2).tolist()
-    [0, 1, 0, 1]
-    """
-    edges = np.quantile(confidence, np.linspace(0, 1, bins + 1))[1:-1]
-    return np.searchsorted(edges, confidence)
 
 
 def calibration_of(weights: Floats, sums: Floats) -> dict[str, Floats]:

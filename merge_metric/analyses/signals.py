@@ -74,13 +74,9 @@ def signals(
     """Make rows for each signal: all distinct variants, then bins of equal size, or values."""
     texts = (request.cluster,) if request.cluster else ()
     every = list(request.variants(signal_columns, texts, annotations=annotations))
-    rows: list[Row] = []
-    unknown: dict[str, None] = {}
-    for variants in every:
-        for name in variants.columns:
-            if np.isnan(_floats(variants.table, name)).all():
-                unknown[name] = None
-        rows += _rows(variants, request.cluster, bins, settings)
+    rows = [row for of in every for row in _rows(of, request.cluster, bins, settings)]
+    names = ((of, name) for of in every for name in of.columns)
+    unknown = dict.fromkeys(n for of, n in names if np.isnan(_floats(of.table, n)).all())
     if not rows:
         raise ValueError(
             "expected signals of the variants, got none that is known: "
