@@ -214,6 +214,7 @@ def random_rows(rng: random.Random) -> Iterator[Row]:
     for number in range(400):
         yield {
             "seed_id": str(number),
+            "word_class": ("noun", "verb", "adjective")[number % 3],
             "log_odds": rng.choice([0.5, 1.0, 1.5]),
             "mlm_count": rng.randint(1, 3),
             "zipf_frequency": rng.choice([4.25, 4.5, 5.0]),
