@@ -186,7 +186,7 @@ def check_problem_settings(settings: ProblemSettings) -> None:
     sources, texts = ", ".join(KNOWN_SOURCES), ", ".join(fields)
     require(
         (
-            len(given) < 2,
+            len(given) < 2 and "" not in given,
             f"`data`: expected a file or folder, or a data set as `dataset`, got {given}",
         ),
         (
@@ -290,7 +290,11 @@ class Config(ProblemSettings):
         "ignore",
         "If a text has other forms of a word: leave them, leave out the word, or change them too.",
     )
-    repair_articles: bool = _beyond(False, '"a" becomes "an" where the replacement wants it.')
+    repair_articles: bool = _beyond(
+        False,
+        '"a" becomes "an" where the replacement wants it.',
+        option="--repair-articles/--no-repair-articles",
+    )
 
     # Filters by signals
     min_log_odds: float | None = _least(
@@ -538,6 +542,6 @@ def bundled_toml(name: str) -> dict[str, Any]:
 
 
 def _read_bundled(folder: str, name: str) -> dict[str, Any]:
-    kind = "recipe" if folder == "recipes" else "ablation"
+    kind = "recipe, without a .toml file" if folder == "recipes" else "ablation"
     check_members(kind, [name], tuple(sorted(p.stem for p in bundled_path(folder).glob("*.toml"))))
     return bundled_toml(f"{folder}/{name}.toml")

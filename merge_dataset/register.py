@@ -111,6 +111,13 @@ def register_dataset(
                         prepared.download_and_prepare()
                     except DatasetGenerationError as error:
                         raise (error.__cause__ or error) from None
+                # A folder that this command cannot write to has no lock that others respect.
+                if content_hash(folder, config) != content:
+                    shutil.rmtree(entry)  # named by the digest of other contents
+                    raise BlockingIOError(
+                        f"{folder}: expected its files to stay while they are registered, but they "
+                        "were replaced; register again"
+                    )
             made = {path.name: path for path in sorted(entry.iterdir()) if path.is_file()}
             made.pop(REGISTERED, None)
             record = {FOLDER: str(folder.resolve()), _FILES: digests(made)}

@@ -92,7 +92,7 @@ class ProblemFormat:
     def __post_init__(self) -> None:
         """Raise ValueError for names that files cannot have."""
         fields, labels = self.fields, self.labels
-        if (*fields, *labels, *self.optional) == ("premise", "hypothesis", *LABELS):
+        if (fields, labels, self.optional) == (("premise", "hypothesis"), LABELS, ()):
             return  # `NLI`, without the table of columns
         from .dataset_columns import OPTIONAL
 

@@ -280,7 +280,7 @@ def choose_version(same: Mapping[Version, bool], wanted: Version | None) -> tupl
     if wanted is None:
         why = f"the data differ from those of {tag_of(newest)}" if same else "the first"
         return (newest[0], newest[1] + 1, 0) if same else (1, 0, 0), why
-    if wanted <= newest:
+    if same and wanted <= newest:
         raise ValueError(
             f"expected a newer version than {tag_of(newest)}, as versions do not change, got "
             f"{tag_of(wanted)}: give another, or leave --version out"

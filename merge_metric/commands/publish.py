@@ -192,7 +192,7 @@ def _publish(
         write_result(output, whole)
 
 
-@command(failures=(ValueError,))
+@command()
 def register_command(
     folder: Annotated[
         Path | None,
@@ -227,12 +227,19 @@ def register_command(
 
     register_metric()
     configs: list[str] = []
+    problem: ValueError | None = None
     if folder:
         name = registered_name(folder, name)
-        configs = register_dataset(folder, cache_dir, name=name, overwrite=overwrite)
+        try:
+            configs = register_dataset(folder, cache_dir, name=name, overwrite=overwrite)
+        except ValueError as error:
+            problem = error
     about = {"metric": METRIC_NAME, "folder": folder and str(folder), "name": name}
     loads = [f'load_dataset("{name}", "{config}")' for config in configs]
     whole = {**about, "registered": configs}
     write_result(output, whole, f'evaluate.load("{METRIC_NAME}")', *loads)
     if folder is None:
         typer.echo(f"No folder {DATASET_NAME} here: no dataset registered.", err=True)
+    if problem:
+        typer.echo(f"error: {problem}", err=True)
+        raise typer.Exit(1)

@@ -117,6 +117,7 @@ def export_results(
             ],
             dataset_repo=dataset_repo,
             confidence=CONFIDENCE,
+            method=f"bootstrap over seeds{' of a ' * bool(chosen.cluster)}{chosen.cluster or ''}",
             replicates=USUAL.n_bootstrap,
             samples=samples,
             checksum=digest_of_file(samples),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -126,7 +128,15 @@ def filled(name: str, **facts: Any) -> str:
     """Fill in a template."""
     from merge_dataset.card import environment
 
-    return environment(_TEMPLATES).get_template(name).render(facts)
+    made = environment(_TEMPLATES)
+    made.filters["yaml"] = _yaml
+    return made.get_template(name).render(facts)
+
+
+def _yaml(value: Any) -> str:
+    """Write a value as JSON that is YAML, too, which allows fewer characters than JSON."""
+    text = json.dumps(value, ensure_ascii=False)
+    return re.sub("[\x7f-\x9f\u2028\u2029\ufeff]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 MARK: Final = "merge-nli-export.json"

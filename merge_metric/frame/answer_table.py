@@ -273,7 +273,7 @@ def _join(model: AnswerTable, columns: Sequence[str]) -> None:
     if not dataset.formats:
         dataset.number_seeds(given)
     joined = _joined(model, given, columns) if dataset.formats else _alone(model, given)
-    dataset.engine.execute(f"CREATE OR REPLACE TABLE {model.answers} AS {joined}")
+    dataset.engine.execute(f"CREATE OR REPLACE TEMP TABLE {model.answers} AS {joined}")
     (signs,) = model.query("SELECT min(wrong) AS first FROM answers WHERE wrong >= 0").to_pylist()
     if signs["first"] is not None:
         file, condition = conditions[signs["first"]]

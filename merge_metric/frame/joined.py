@@ -178,6 +178,12 @@ def as_frames(
         elif isinstance(item, Frame | HasPredictions):
             own = [item] if isinstance(item, Frame) else item.frames
             own = [frame for frame in own if not configs or frame.config in configs]
+            if not own:
+                who = name or (item.model if isinstance(item, Frame) else item.name)
+                raise ValueError(
+                    f"{who}: expected answers of {', '.join(configs)}, got those of other "
+                    "configurations; leave the model out, or name others with `configs`"
+                )
             frames += [replace(frame, model=name or frame.model) for frame in own]
         else:
             files += as_sources({name: item} if name else item)

@@ -114,6 +114,12 @@ def read_table(rows: list[list[Any]]) -> dict[str, list[Any]]:
     """Read the columns of the table; rows without any entry do not count."""
     cells = [["" if cell is None else str(cell).strip() for cell in row] for row in rows]
     filled = [row[: len(COLUMNS)] for row in cells if any(row)]
+    for number, row in enumerate(filled, 1):
+        if len(row) < len(COLUMNS) or "" in row[:2]:
+            raise ValueError(
+                f"filled row {number}: expected {', '.join(COLUMNS)}, got {row}: fill in the ids, "
+                "or empty the whole row"
+            )
     return {name: [row[n] for row in filled] for n, name in enumerate(COLUMNS)}
 
 

@@ -37,10 +37,12 @@ def check_opposites(
         return tuple(pair for pair in OPPOSITES if set(pair) <= set(labels))
     try:
         pairs = tuple((first, second) for first, second in opposites)
+        members = list(chain.from_iterable(pairs))
+        is_known = set(members) <= set(labels) and len(set(members)) == len(members)
+        is_known &= not any(isinstance(pair, str) for pair in opposites)
     except (TypeError, ValueError):
-        pairs = (("", ""),)  # no labels
-    members = list(chain.from_iterable(pairs))
-    if not set(members) <= set(labels) or len(set(members)) < len(members):
+        is_known = False
+    if not is_known:
         raise ValueError(
             f"opposites: expected pairs of labels such as [('entailment', 'contradiction')], "
             f"each label of {list(labels)} at most once, got {opposites!r}"
