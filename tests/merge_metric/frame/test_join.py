@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,23 @@ def test_columns_of_a_class(folder: Path) -> None:
         "subsamples": [[0, 1], [0], [1], [0, 1], [0, 1]],
         "groups": {"mlms": [["x/big", "y/small"], ["x/big"], ["y/small"], ["x/big"], ["y/small"]]},
     }
+
+
+def test_readers_at_the_same_time_do_not_meet(folder: Path) -> None:
+    """Their tables have the same names in the database that a process has."""
+    configs = ("snli_nouns", "snli_verbs")
+    right = predicted("snli")
+    wrong = [{**row, "prediction": (row["label"] + 1) % 3} for row in right]
+    files = {name: write_plain(folder.parent / name, rows) for name, rows in
+             (("right.parquet", right), ("wrong.parquet", wrong))}  # fmt: skip
+
+    def read(name: str) -> Iterator[Frame]:
+        return read_frames([PredictionsSource("m", files[name])], folder, configs)
+
+    alone = {name: [frame.answers.tolist() for frame in read(name)] for name in files}
+    for pair in zip(*map(read, files), zip(*alone.values(), strict=True), strict=True):
+        *frames, expected = pair
+        assert [frame.answers.tolist() for frame in frames] == list(expected)
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".csv"])
