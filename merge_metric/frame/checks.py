@@ -335,7 +335,10 @@ def labels_of(schema: pa.Schema, path: Path | None = None) -> tuple[str, ...]:
     try:
         return LABELS if recorded is None else tuple(json.loads(recorded))
     except ValueError as error:
-        raise ValueError(f"{path}: expected labels in its metadata: {error}") from error
+        raise ValueError(
+            f"{path}: expected a JSON list of labels in its metadata, got {recorded!r}; restore it "
+            "from a copy, or make it anew"
+        ) from error
 
 
 def labelled(table: pa.Table, labels: Sequence[str]) -> pa.Table:
