@@ -178,5 +178,5 @@ def test_whole_commands(tmp_path: Path, problem_file: Path, shared_models: Path)
         arguments = {"line": line.format(**places), "folder": str(tmp_path)}
         with Contender(name, a_command, arguments) as ours:
             side = Side.of(problem_file.name, [ours.ask()], 1)
-        rows.append(Row(f"merge-nli {name}", "command", side))
+        rows.append(Row(f"merge-nli {name}", side, unit="command"))
         Measurement("commands", "real").write(rows)
