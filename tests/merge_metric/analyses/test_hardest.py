@@ -85,9 +85,8 @@ HARD = ("E N N" + "N" * 19, "E N E" + "N" * 19, "N N E" + "E" * 19, "C C C" + "C
 """None of 20 variants is right for the first and third seed, and one, 5 %, for the second."""
 
 
-def test_below_a_share() -> None:
-    rows = problems(*HARD)
-    one = alone(rows)
+def test_below_a_share_and_what_models_answer_instead() -> None:
+    one = alone(problems(*HARD))
     for below, expected in ((5, ["s:0", "s:2"]), (6, ["s:0", "s:2", "s:1"])):
         table = hardest(one, below=below)
         assert [row["seed_id"] for row in table.rows] == expected
@@ -95,11 +94,7 @@ def test_below_a_share() -> None:
         assert table.notes[2].startswith(told)
     assert table.title.startswith("Seeds of whose variants models answer less than 6 % right")
     assert hardest(one).notes[2].startswith("snli: of 2 seeds less than 5 %")
-
-
-def test_what_models_answer_instead() -> None:
-    rows = problems(*HARD)
-    table = hardest(alone(rows), top=4)
+    table = hardest(one, top=4)
     instead = {row["seed_id"]: row["instead"] for row in table.rows}
     assert instead == {"s:0": "N 100 %", "s:1": "N 95 %", "s:2": "E 100 %", "s:3": None}
     assert "instead" in table.to_text().splitlines()[2]
@@ -109,8 +104,7 @@ def test_what_models_answer_instead() -> None:
 
 
 def test_corrected_labels_go_there_and_back(tmp_path: Path) -> None:
-    rows = problems(*HARD)
-    one = alone(rows)
+    one = alone(problems(*HARD))
     lines = list(csv.DictReader(hardest(one, below=6).to_csv().splitlines()))
     assert [line["corrected_label"] for line in lines] == [""] * 3
     for line, label in zip(lines, ("N", "neutral", ""), strict=True):

@@ -57,14 +57,11 @@ def spoken(request: Request, number: int = 0) -> Reply:
     return Reply(form(SAID[number_of(request.payload)]))
 
 
-def problems(count: int = len(SAID)) -> pa.Table:
-    return pa.table(
-        {
-            "variant_id": ["s", *(f"s/{n}" for n in range(1, count))], "seed_id": ["s"] * count,
-            "premise": [pair[0] for pair in PAIRS[:count]],
-            "hypothesis": [pair[1] for pair in PAIRS[:count]], "label": [1] * count,
-        }
-    )  # fmt: skip
+def problems() -> pa.Table:
+    premises, hypotheses = zip(*PAIRS, strict=True)
+    ids = ["s", *(f"s/{n}" for n in range(1, len(PAIRS)))]
+    same = {"seed_id": ["s"] * len(PAIRS), "label": [1] * len(PAIRS)}
+    return pa.table({"variant_id": ids, "premise": premises, "hypothesis": hypotheses, **same})
 
 
 def model_at(server: Server, words: Words | None = None, **options: Any) -> RemoteModel:
