@@ -52,9 +52,13 @@ def test_register_without_a_folder(
 def test_register_with_a_bad_folder(dataset: Path, tmp_path: Path, modules: Path) -> None:
     (dataset / "README.md").unlink()
     cache = tmp_path / "cache"
-    message = refused("register", dataset, "--cache-dir", cache, code=1)
-    assert re.search(r"not registered: \d+ problem\(s\)", message)
-    assert "README.md: expected a dataset card" in message
+    bad = ("register", dataset, "--cache-dir", cache)
+    done = run(*bad, code=1)
+    assert done.stdout == 'evaluate.load("seed_variant_accuracy")\n'
+    assert re.search(r"not registered: \d+ problem\(s\)", done.stderr)
+    assert "README.md: expected a dataset card" in done.stderr
+    assert json.loads(run(*bad, "--format", "json", code=1).stdout)["registered"] == []
+    assert "name" in refused(*bad, "--name", "a/b")
     assert not cache.exists()
     assert len(list(modules.rglob("seed_variant_accuracy.py"))) == 1
     run("register", tmp_path / "nowhere", code=2)
