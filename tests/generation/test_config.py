@@ -107,6 +107,7 @@ def test_settings_go_before_the_ablation_before_the_recipe(tmp_path: Path) -> No
         ({"label_map": {"a": "entails"}}, r"label_map: .*'entails'; did you mean 'entailment'\?"),
         ({"tag_match": "corse"}, r"tag_match: .* got 'corse'; did you mean 'coarse'\?"),
         ({"source": "SNLI"}, r"source: expected a name .*got 'SNLI'"),
+        ({"data": "", "source": "mine"}, r"`data`: expected a file or folder, .*got \[''\]"),
     ],
 )  # fmt: skip
 def test_values_out_of_range(settings: dict[str, Any], message: str) -> None:

@@ -22,6 +22,8 @@ def test_names_of_configurations() -> None:
 def test_columns_and_labels() -> None:
     """The metric repeats the labels, as it is uploaded alone; features and columns agree."""
     assert options.LABELS == schema.LABELS
+    with pytest.raises(ValueError, match="fields: expected two or more"):
+        schema.ProblemFormat(("premise",), ("hypothesis", *schema.LABELS))
     problem_format = schema.ProblemFormat(("context", "question", "answer"), ("yes", "no"))
     meanings = schema.column_meanings(problem_format)
     assert list(meanings) == schema.arrow_schema(problem_format).names

@@ -15,7 +15,7 @@ from merge_metric.exports.harness_tasks import (
     export_inspect,
     export_lm_eval,
 )
-from merge_metric.exports.registry import Exported
+from merge_metric.exports.registry import Exported, _yaml
 from merge_metric.models.prompts import read_prompt
 
 
@@ -35,6 +35,11 @@ Loader.add_constructor("!function", lambda loader, node: f"!{loader.construct_sc
 def read_yaml(path: Path) -> dict[str, Any]:
     value: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader)
     return value
+
+
+@pytest.mark.parametrize("text", ["it\x92s", "a\x7fb", "\x85", "\u2028 “ü” 😀 'q' \\ %"])
+def test_yaml_keeps_characters(text: str) -> None:
+    assert yaml.safe_load(_yaml([text])) == [text]
 
 
 def rendered(task: dict[str, Any], question: str) -> str:

@@ -93,6 +93,9 @@ def test_table_becomes_columns(app: Any) -> None:
     assert list(app.read_table(rows).values()) == columns
     with pytest.raises(ValueError, match="expected at least one variant"):
         scored(app.read_table([[""] * 4]))
+    for bad in (["b"], ["", "", "neutral", "neutral"]):
+        with pytest.raises(ValueError, match=r"filled row 2: expected .*fill in the ids"):
+            app.read_table([rows[0], bad])
 
 
 @pytest.mark.parametrize("name", ["predictions.jsonl", "predictions.parquet"])

@@ -106,6 +106,7 @@ IDS = [f"v{number}" for number in range(9)]
         ({"labels": ["a", "a"]}, ["labels", "distinct names", "got ['a', 'a']"]),
         ({"labels": "entailment"}, ["labels", "distinct names", "got 'entailment'"]),
         ({"opposites": [("entailment", "refutation")]}, ["opposites", "expected pairs of", "got"]),
+        ({"opposites": [(["entailment"], "neutral")]}, ["opposites", "expected pairs of", "got"]),
         ({"opposites": [("entailment", "neutral"), ("entailment", "contradiction")]},
          ["opposites", "expected pairs of", "got"]),
         ({"variant_ids": changed(IDS, 2, "v1")},
