@@ -269,6 +269,8 @@ def test_results_are_those_of_the_commands(
     assert "label: neutral" in str(first.groups())
     with pytest.raises(ValueError, match=r"two models or more, got a$"):
         first.compare()
+    with pytest.raises(ValueError, match=r"^a: expected answers of snli_nouns, got those of other"):
+        compare_models([first, second], configs="snli_nouns")
     assert read_metadata(Path(files[0]))["kind"] == "function"
 
 
