@@ -106,6 +106,10 @@ class Comparison:
         parts = (*(table.to_text() for table in tables), *hint, f"signature: {self.signature}")
         return "\n\n".join(parts)
 
+    def to_latex(self) -> str:
+        """Render both tables for LaTeX; see `Table.to_latex`."""
+        return f"{self.models.to_latex()}\n\n{self.pairs.to_latex()}"
+
     def __repr__(self) -> str:
         """Show both tables."""
         return self.to_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from shutil import copyfile
@@ -16,16 +16,16 @@ from merge_dataset.files import atomic
 from merge_dataset.layout import as_dataset
 from merge_dataset.settings import as_texts
 from merge_metric.compare import Comparison, compare_models, require_distinct
-from merge_metric.frame.answer_table import PredictionsSource
+from merge_metric.frame.answer_table import PredictionsSource, parse_source
 from merge_metric.frame.joined import Frame, read_frames
 from merge_metric.frame.predictions import read_predictions, suffix_of, write_predictions
 from merge_metric.models.loading import as_model
 from merge_metric.predict.driver import predict
 from merge_metric.predict.jobs import labelled_seeds
 from merge_metric.predict.problems import asked_format, dataset_folder, read_problems, sources_of
-from merge_metric.score import reporting, score_frame, score_table
+from merge_metric.score import reporting, score_all, score_frame, score_table
 from merge_metric.seed_variant_accuracy.figures import main_figures
-from merge_metric.seed_variant_accuracy.options import Settings
+from merge_metric.seed_variant_accuracy.options import NO_INTERVALS, USUAL, Settings
 from merge_metric.tables import Column, Table, figure_column, figure_values
 from merge_metric.tables.table import flat
 
@@ -53,6 +53,32 @@ class Evaluation:
     """The predictions file; temporary unless `evaluate_model` was told where to write it."""
     allow_missing: bool = False
     """Whether only a sample of the seeds was asked about."""
+
+    @classmethod
+    def load(
+        cls,
+        predictions: str | Path,
+        dataset: str | Path,
+        configs: str | Sequence[str] = (),
+        *,
+        allow_missing: bool = False,
+        correctness_threshold: int = 90,
+        n_bootstrap: int = 1000,
+        rng_seed: int = 0,
+        **options: Any,
+    ) -> Evaluation:
+        """Score a model's predictions, `FILE` or `NAME=FILE`; arguments are those of `score_file`.
+
+        Raises:
+            FileNotFoundError, NotADirectoryError: no such file or dataset folder.
+            ValueError: an option or file is not as it should be, or predictions are missing.
+        """
+        settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
+        source, folder = parse_source(predictions), as_dataset(dataset)
+        options |= {"allow_missing": allow_missing, "with_rows": False}
+        frames = tuple(read_frames(source, folder, configs, **options))
+        results = score_all(frames, settings, shown=False)
+        return cls(source.model, folder, results, frames, source.path, allow_missing)
 
     def __getitem__(self, key: str) -> Any:
         """Look up a configuration's result or, where there is one alone, a figure of it."""
@@ -122,17 +148,25 @@ class Evaluation:
         """Compare with other models of the same dataset; see `compare_models`."""
         return compare_models([self, *others], **options)
 
-    def plot_curves(self, *others: Evaluation) -> Figure:
+    def plot_curves(self, *others: Evaluation, mean: bool = True, band: bool = False) -> Figure:
         """Draw SV accuracy by correctness threshold: a panel per configuration, a line per model.
+
+        Args:
+            others: Models of the same dataset.
+            mean: With a line of the average over models.
+            band: With the 95 % interval of each model's line, by bootstrap over seeds.
 
         Returns:
             A figure of matplotlib (extra `plots`), which `.savefig("curves.pdf")` writes.
         """
         from merge_metric.analyses import Request
         from merge_metric.analyses.curves import curves, plot_curves
+        from merge_metric.analyses.measures import MEAN
 
         frames = [frame for evaluation in self._beside(others) for frame in evaluation.frames]
-        return plot_curves(curves(Request(at_hand=frames)))
+        table = curves(Request(at_hand=frames), settings=USUAL if band else NO_INTERVALS)
+        rows = (row for row in table.rows if mean or row["model"] != MEAN)
+        return plot_curves(replace(table, rows=tuple(rows)))
 
     def report(
         self, path: str | Path, *others: Evaluation, output: ReportFormat | None = None

@@ -249,7 +249,9 @@ def test_results_are_those_of_the_commands(
     files = [str(item.save(tmp_path / f"{item.name}.parquet")) for item in (first, second)]
     with pytest.raises(FileExistsError, match=r"a\.parquet: expected no file"):
         first.save(files[0])
-    assert score_file(files[0], folder, n_bootstrap=50) == first.results
+    loaded = Evaluation.load(f"b={files[0]}", folder, n_bootstrap=50)
+    assert loaded.results == score_file(files[0], folder, n_bootstrap=50) == first.results
+    assert (loaded.name, loaded.predictions, loaded.dataset) == ("b", Path(files[0]), folder)
     (by_files,) = compare_models(files, folder, n_bootstrap=50).values()
     compared = first.compare(second, n_bootstrap=50)
     assert compared["snli"].as_dict() == by_files.as_dict()
@@ -266,6 +268,11 @@ def test_results_are_those_of_the_commands(
     assert "100–100</small>" in shown
     assert repr(compared["snli"]) == by_files.to_text()
     assert compared["snli"]._repr_html_().count("<table") == 2
+    assert compared["snli"].to_latex().count("\\begin{tabular}") == 2
+    for options, drawn in (({}, (3, 0)), ({"mean": False, "band": True}, (2, 2))):
+        (axes,) = first.plot_curves(second, **options).axes
+        solid = [line for line in axes.get_lines() if line.get_drawstyle() == "steps-pre"]
+        assert (len(solid), len(axes.collections)) == drawn
     assert "label: neutral" in str(first.groups())
     with pytest.raises(ValueError, match=r"two models or more, got a$"):
         first.compare()
