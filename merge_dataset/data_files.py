@@ -17,7 +17,7 @@ from typing import Any, Final, TextIO
 import pyarrow as pa
 import pyarrow.json as pj
 
-from merge_dataset.files import atomic, format_of_bytes, open_parquet
+from merge_dataset.files import atomic, open_parquet
 from merge_dataset.known_sources import label_text
 
 
@@ -114,13 +114,9 @@ def _text(path: Path, place: str) -> Iterator[TextIO]:
     """Open a text file, skip a byte-order mark, and keep bytes that are not UTF-8 recognisable."""
     with _opened(path) as file:
         raw = io.BufferedReader(file)
-        start = raw.peek(512)[:512]
-        wrong, cure = format_of_bytes(start), "unpack or convert it, and rename it so"
-        if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-            wrong, cure = "UTF-16", _conversion(path.name, "UTF-16")
-        if wrong:
-            file_name = place.removesuffix(" line ")
-            raise ValueError(f"{file_name} expected text in UTF-8, got {wrong}; {cure}")
+        if raw.peek(2).startswith((b"\xff\xfe", b"\xfe\xff")):  # as spreadsheets write it
+            cure = _conversion(path.name, "UTF-16")
+            raise ValueError(f"{path}: expected text in UTF-8, got UTF-16; {cure}")
         yield io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
@@ -370,9 +366,7 @@ def column_names(path: Path) -> list[str]:
     """Read the names of a CSV file's columns, or the keys in the first line of JSON lines."""
     if _kind(path)[0] in _CSV:
         return list(next(_read_delimited(path, f"{path}: line "), Row("")).columns)
-    for row in _readable(read_file(path, f"{path}: line ")):
-        return list(row.columns)
-    raise ValueError(f"{path}: expected a JSON object per line, got an empty file")
+    return list(next(_readable(read_file(path, f"{path}: line ")), Row("")).columns)
 
 
 def line_number(path: Path, row: int) -> int:
@@ -419,48 +413,30 @@ def read_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> It
     Each column has possible types (string, int64, `NUMBERS`); in JSON, the first line with a value
     decides. In CSV all but lists are strings. Columns that are not there are null.
     """
-    header = column_names(path)  # an error where there is no row
-    if _kind(path)[0] not in _CSV:
-        yield from _json_batches(path, columns)
-        return
-    rows = _readable(read_file(path, f"{path}: line "))
+    is_csv, place = _kind(path)[0] in _CSV, f"{path}: line "
+    header, rows = column_names(path), _readable(read_file(path, place))
+    types = {name: NUMBERS if NUMBERS in kinds else pa.string() for name, kinds in columns.items()}
     some: list[Row] | None = None
-    while some is None or len(some) == _ROWS:
-        some, arrays = list(islice(rows, _ROWS)), dict[str, pa.Array]()
-        for name, kinds in columns.items():
-            kind = NUMBERS if NUMBERS in kinds else pa.string()
-            if name not in header:
-                arrays[name] = pa.nulls(len(some), kind)
-                continue
-            cells: list[Any] = [row.columns[name].strip() or None for row in some]
-            if kind == NUMBERS:
-                places = (f"{row.where}: {name}: expected" for row in some)
-                cells = list(map(_list, cells, places))
-            arrays[name] = pa.array(cells, kind)
+    while is_csv and (some is None or len(some) == _ROWS):
+        some = list(islice(rows, _ROWS))
+        arrays = {
+            name: pa.array([_value(row, name, kind, is_csv=True) for row in some], kind)
+            if name in header
+            else pa.nulls(len(some), kind)
+            for name, kind in types.items()
+        }
         yield pa.table(arrays)
-
-
-def _list(cell: str | None, expected: str) -> list[float] | None:
-    value = None
-    with suppress(ValueError, RecursionError):
-        value = None if cell is None else json.loads(cell)
-    if cell is not None and not (isinstance(value, list) and {*map(type, value)} <= {int, float}):
-        raise ValueError(f"{expected} a list of numbers, such as [1, 0, 0], got {cell[:60]!r}")
-    return value
-
-
-def _json_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> Iterator[pa.Table]:
-    # pyarrow is fast, but its messages have no line number: if it fails, Python finds the line.
-    place = f"{path}: line "
-    row, types = next(_readable(read_file(path, place))).columns, dict[str, pa.DataType]()
+    if is_csv:
+        return
     for name, kinds in columns.items():
-        value = row.get(name)
-        if value is None and name in row and len(kinds) > 1:
-            values = (row.columns.get(name) for row in _readable(read_file(path, place)))
-            value = next((value for value in values if value is not None), None)
+        again = _readable(read_file(path, place)) if len(kinds) > 1 and name in header else ()
+        values = (value for row in again if (value := row.columns.get(name)) is not None)
+        value = next(values, None)
         fitting = (kind for kind in kinds if value is None or _KINDS[kind][1](value))
         types[name] = next(fitting, kinds[0])
-    options = pj.ParseOptions(pa.schema(types.items()), unexpected_field_behavior="ignore")
+    schema = pa.schema(types.items())
+    yield schema.empty_table()
+    options = pj.ParseOptions(schema, unexpected_field_behavior="ignore")
     try:
         with _opened(path) as file:
             while lines := b"".join(file.readlines(_LONGEST)):
@@ -470,15 +446,21 @@ def _json_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> I
                     table.validate(full=True)
                     yield table
     except (ValueError, OSError, EOFError, zlib.error) as error:
-        for read in _readable(read_file(path, place)):
-            for name, kind in types.items():
-                expected, fits = _KINDS[kind]
-                if (value := read.columns.get(name)) is not None and not fits(value):
-                    shown = json.dumps(value, ensure_ascii=False)[:_SHOWN]
-                    raise ValueError(
-                        f"{read.where}: {name}: expected {expected} in every line, got {shown}"
-                    ) from error
+        # pyarrow is fast, but its messages have no line number: here Python finds the line.
+        _ = [_value(row, name, kind) for row in rows for name, kind in types.items()]
         raise ValueError(f"{path}: {error}") from error
+
+
+def _value(row: Row, name: str, kind: pa.DataType, *, is_csv: bool = False) -> Any:
+    value, (expected, fits) = row.columns.get(name), _KINDS[kind]
+    if is_csv:
+        value = str(value or "").strip() or None
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value) if value and kind == NUMBERS else value
+    if value is not None and not fits(value):
+        shown = json.dumps(value, ensure_ascii=False)[:_SHOWN]
+        raise ValueError(f"{row.where}: {name}: expected {expected} in every line, got {shown}")
+    return value
 
 
 def write_rows(path: Path, tables: Iterable[pa.Table], *, compress: bool) -> None:

@@ -26,7 +26,6 @@ from merge_dataset.schema import METADATA, numbered_file
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from filelock import BaseFileLock
 
 log = logging.getLogger(__name__)
 
@@ -103,8 +102,11 @@ def atomic(path: Path) -> Iterator[Path]:
 def atomic_folder(target: Path) -> Iterator[Path]:
     """Yield a temporary folder beside `target`, which replaces it unless the block raises.
 
-    For a moment the old folder is `.NAME.old`; if the process is killed then, it stays.
+    For a moment the old folder is `.NAME.old`; if the process is killed then, it stays. The caller
+    holds a lock: what killed processes left is removed.
     """
+    if target.parent.is_dir():
+        remove_partials(target.parent, (target.name,))
     made, old = partial_path(target), target.with_name(f".{target.name}.old")
     with naming(target), ExitStack() as stack:
         stack.callback(shutil.rmtree, made, ignore_errors=True)
@@ -190,32 +192,10 @@ def write_text(path: Path, text: str) -> None:
 
 def read_text(path: Path) -> str:
     """Read a text file in UTF-8, with unchanged line ends."""
-    content = path.read_bytes()
     try:
-        return content.decode("utf-8")
+        return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        what = format_of_bytes(content) or f"the byte 0x{content[error.start]:02X} in line {line}"
-        raise ValueError(
-            f"{path}: expected text in UTF-8, got {what}; convert the file to it"
-        ) from error
-
-
-_FORMATS: Final[Mapping[bytes, str]] = {
-    b"PK\x03\x04": "a ZIP archive, as .zip, .xlsx and .ods files are",
-    b"\x1f\x8b": "a file that gzip made",
-    b"\xfd7zXZ": "a file that xz made",
-    b"\x28\xb5\x2f\xfd": "a file that zstd made",
-    b"\xd0\xcf\x11\xe0": "an old Office file, as .xls is",
-    b"PAR1": "a Parquet file",
-    b"ARROW1": "an Arrow file",
-}
-"""First bytes of a file that is not text → its format."""
-
-
-def format_of_bytes(start: bytes) -> str:
-    """Name the format of a file that is not text, by its first bytes; empty for others."""
-    return next((what for magic, what in _FORMATS.items() if start.startswith(magic)), "")
+        raise ValueError(f"{path}: expected text in UTF-8: {error}; convert the file") from error
 
 
 # --- One command at a time ---
@@ -228,39 +208,25 @@ LOCK: Final = ".lock"
 def exclusive(lock_file: Path, refusal: str, *, wait: bool = False) -> Iterator[None]:
     """Hold a lock file while the block runs, which may hold it again; then remove it.
 
-    The lock is the system's (`flock`), so it ends with the process; on a file system without locks,
-    the existence of a file is the lock, and a message says so. If another process or thread holds
-    it, BlockingIOError is raised with the refusal; with `wait`, this is logged, and the call waits.
+    The lock is the system's (`flock`), so it ends with the process; where a file system has none,
+    the file itself is the lock. If another process or thread holds it, BlockingIOError is raised
+    with the refusal; with `wait`, this is logged, and the call waits.
     """
-    from filelock import FileLock, SoftFileLock, Timeout
+    from filelock import FileLock, Timeout
 
-    lock: BaseFileLock = FileLock(lock_file, is_singleton=True, fallback_to_soft=False)
-    timeout, is_held = 0, False
-    while not is_held:
+    lock, timeout = FileLock(lock_file, is_singleton=True), 0
+    while True:
         try:
             lock_file.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire(timeout=timeout)
-            is_held = True
+            break
         except FileNotFoundError:
             pass  # the holder has removed the folder, which stayed empty
         except Timeout as error:
             if not wait:
-                is_soft = isinstance(lock, SoftFileLock)
-                cure = f"; if that process is gone, remove {lock.lock_file}" if is_soft else ""
-                raise BlockingIOError(refusal + cure) from error
+                raise BlockingIOError(refusal) from error
             log.info("%s: waiting for another command", lock_file.parent)
             timeout = -1
-        except OSError as error:
-            if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
-                raise
-            # Under another name, as `FileLock` leaves its own file.
-            soft = lock_file.with_name(f"{lock_file.name}.taken")
-            lock = SoftFileLock(soft, is_singleton=True)
-            log.warning(
-                "%s: this file system has no locks, so that the file stands for one; remove it if "
-                "a killed command leaves it",
-                soft,
-            )
     try:
         yield
     finally:
@@ -388,7 +354,6 @@ def draw_rank(rng_seed: int | str, name: str) -> bytes:
 
 # --- Parquet ---
 
-_PARQUET: Final = b"PAR1"
 PARQUET_OPTIONS: Final[Mapping[str, Any]] = {"compression": "zstd", "write_page_checksum": True}
 """Options for writing all Parquet files; checksums detect damage, see `open_parquet`."""
 
@@ -430,26 +395,14 @@ def naming_damage(path: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError, pa.ArrowException) as error:
-        got, cure = damage_of(path), "restore it from a copy, or make it anew"
+        path.open("rb").close()  # what the system has against it, it says better
+        cure = "restore it from a copy, or make it anew"
         if isinstance(error, UnicodeEncodeError):
-            cure = "rename it"
-        elif isinstance(error, pa.ArrowNotImplementedError):
-            got, cure = " ".join(str(error).split()), f"pyarrow {pa.__version__} cannot read it"
-        raise ValueError(f"{path}: expected a whole Parquet file, got {got}; {cure}") from error
-
-
-def damage_of(path: Path) -> str:
-    """Say what is wrong with a file that is not readable Parquet, judging by its magic bytes."""
-    if path.is_dir():
-        return "a folder"
-    if not str(path).isascii() and str(path).encode(errors="replace") != os.fsencode(path):
-        return "one whose name or folder is not in UTF-8, which pyarrow cannot open"
-    content = path.read_bytes()
-    if not content:
-        return "an empty file"
-    if not content.startswith(_PARQUET):
-        return format_of_bytes(content) or "another format, or one whose first bytes are damaged"
-    return "one with damaged bytes" if content.endswith(_PARQUET) else "one that was cut off"
+            cure = "rename it, as pyarrow opens only names in UTF-8"
+        told = " ".join(str(error).split())
+        raise ValueError(
+            f"{path}: expected a whole Parquet file, got an error: {told}; {cure}"
+        ) from error
 
 
 def write_table(path: Path, table: pa.Table) -> None:

