@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -28,6 +28,7 @@ from merge_dataset.commands.command_line import (
     option,
     write_result,
 )
+from merge_dataset.executors import ExecutorError
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.seed_variant_accuracy.formatting import as_percent
 
@@ -96,7 +97,7 @@ class Way:
     ] = None
 
 
-@command(extra="predict")
+@command(extra="predict", failures=(ExecutorError,))
 def predict_command(
     *,
     questions: Questions,
@@ -219,7 +220,7 @@ def read_list(preset: str | None, only: str | None) -> tuple[list[Preset], list[
     return list(read_presets(preset, names)) if preset else [], names
 
 
-@command(extra="predict")
+@command(extra="predict", failures=(ExecutorError,))
 def baseline_command(
     name: Annotated[
         Literal["hypothesis-only", "majority"],
@@ -254,15 +255,13 @@ def baseline_command(
       merge-nli baseline hypothesis-only --train snli_1.0_train.jsonl --dataset merge-nli
         --executor slurm --memory-gb 8
     """
-    from merge_metric.predict.baselines import BaselineRequest
-    from merge_metric.predict.jobs import run_models
+    from merge_metric.predict.jobs import jobs_of, run_models
 
-    if (train is None) == (name == "hypothesis-only"):
-        raise ValueError("--train: expected a file of labelled problems with hypothesis-only alone")
-    distribution = distribution_of(dealt)
-    request = BaselineRequest(name=name, train=None if train is None else str(train))
-    jobs: dict[str, Job] = {name: (request, {})}
-    problems = questions.read()
+    request = ModelRequest(model=name, kind="baseline", train=str(train) if train else None)
+    if distribution := distribution_of(dealt):
+        # Training takes most of the time, so one task does everything.
+        distribution = replace(distribution.without_gpus(), tasks=1)
+    jobs, problems = jobs_of(request), questions.read()
     done = run_models(jobs, problems, distribution=distribution, out=out, overwrite=overwrite)
     _report(done, questions.dataset, output)
 
@@ -320,7 +319,7 @@ def _tell(outcome: Outcome, dataset: str) -> str:
     return "\n".join(filter(None, lines))
 
 
-@command(extra="predict")
+@command(extra="predict", failures=(ExecutorError,))
 def judge_command(
     *,
     judged: Annotated[
@@ -390,9 +389,6 @@ def judge_command(
     done = _ask(jobs, asked, way, distribution_of(dealt), output, out)
     if not done:
         return
-    if failed := done[1]:
-        typer.echo(f"the judge failed: {failed[0]}", err=True)
-        raise typer.Exit(1)
     trial, table = keep_figures(out)
     count = (len(asked) - 2 * len(trial.judged)) // 2
     lines = [f"{out}: {count:,} variants judged", "", table.to_text(), ""]

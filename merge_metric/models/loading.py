@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from merge_metric.models.classifier import Classifier
     from merge_metric.models.prompts import HeldOut
 
-ModelKind = Literal["classifier", "lm", "remote"]
+ModelKind = Literal["classifier", "lm", "remote", "baseline"]
 
 log = logging.getLogger(__name__)
 

@@ -163,10 +163,12 @@ class ModelRequest:
     """A model and its settings as given by a user; None and "" mean not given."""
 
     model: str
-    """Directory, Hub id, .gguf file, or the server's name of the model."""
-    kind: Literal["classifier", "lm", "remote"] | None = _option(
+    """Directory, Hub id, .gguf file, the server's name of the model, or a baseline."""
+    kind: Literal["classifier", "lm", "remote", "baseline"] | None = _option(
         None, "Kind of the model; found out by default."
     )
+    train: str | None = None
+    """File that a baseline is trained on."""
     revision: str | None = _option(None, "Revision of the model on the Hub.")
     label_order: str | None = _option(
         None,

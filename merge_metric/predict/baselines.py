@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -109,23 +108,19 @@ class Majority:
             yield Answers.of(positions, np.tile(self._frequencies, (len(positions), 1)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineRequest:
-    """A baseline, and the file it is trained on."""
+def open_baseline(name: str, train: str | None, problems: pa.Table) -> Model:
+    """Train a baseline for the problems that it will be asked about.
 
-    name: Literal["hypothesis-only", "majority"]
-    train: str | None = None
-    """File of labelled problems; None for "majority", which counts the labels of the seeds."""
-    repeat_seeds: ClassVar[int] = 0
-
-    def open(self, problems: pa.Table) -> Model:
-        """Train the baseline for the problems that it will be asked about."""
-        if self.name == "hypothesis-only":
-            data = read_training_data(Path(str(self.train)), format_of_problems(problems))
-            log.info("learning from %s hypotheses", f"{len(data[0]):,}")
-            return HypothesisOnly(*data)
-        labels = seeds_of(problems)["label"].to_numpy()
-        return Majority(labels, {"seeds": len(labels)}, format_of_problems(problems).labels)
+    `train` is a file for `read_training_data`; "majority" counts the labels of the seeds instead.
+    """
+    if (train is None) == (name == "hypothesis-only"):
+        raise ValueError("train: expected a file of labelled problems with hypothesis-only alone")
+    if train is not None:
+        data = read_training_data(Path(train), format_of_problems(problems))
+        log.info("learning from %s hypotheses", f"{len(data[0]):,}")
+        return HypothesisOnly(*data)
+    labels = seeds_of(problems)["label"].to_numpy()
+    return Majority(labels, {"seeds": len(labels)}, format_of_problems(problems).labels)
 
 
 Training = tuple[list[str], NDArray[np.int64], dict[str, object], tuple[str, ...]]

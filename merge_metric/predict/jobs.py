@@ -9,11 +9,10 @@ import logging
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -38,7 +37,7 @@ from merge_metric.models.readiness import (
     require_all,
     this_machine,
 )
-from merge_metric.predict.baselines import BaselineRequest
+from merge_metric.predict.baselines import open_baseline
 from merge_metric.predict.driver import PREDICTIONS, Asking, Outcome, cost_of, other_predictions
 from merge_metric.predict.problems import (
     SHOTS,
@@ -60,13 +59,14 @@ _PROBLEMS: Final = "problems.arrows"
 _CHARACTERS: Final = 4
 """Approximate number of characters per token of English."""
 
-Request = ModelRequest | BaselineRequest
-
-Job = tuple[Request, Mapping[str, Any]]
-"""Model or baseline to run over all problems, and more for the metadata, as its name in a list."""
+Job = tuple[ModelRequest, Mapping[str, Any]]
+"""Model to run over all problems, and more for the metadata, such as the `preset` it is of."""
 
 Ask = Callable[[], tuple[int, float]]
 """Function that gets missing answers; it returns their number, and the seconds that it took."""
+
+Files = Iterator[tuple[Asking, Ask]]
+"""Predictions files of a model, with the function that gets what is missing of each."""
 
 Done = tuple[list[Outcome], list[str]]
 """Outcomes of models, and reasons why others failed."""
@@ -86,6 +86,8 @@ def open_for(request: ModelRequest, problems: pa.Table) -> Model:
     Raises:
         ValueError: it cannot be used; the message says why.
     """
+    if request.kind == "baseline":
+        return open_baseline(request.model, request.train, problems)
     return open_model(
         request,
         problem_format=asked_format(problems),
@@ -106,12 +108,10 @@ def labelled_seeds(problems: pa.Table) -> LabelledPairs:
     return list(Pairs(seeds)), seeds["label"].to_numpy()
 
 
-def require_usable(
-    requests: Mapping[str, ModelRequest], problems: pa.Table, machine: Machine
-) -> None:
+def require_usable(jobs: Mapping[str, Job], problems: pa.Table, machine: Machine) -> None:
     """Inspect models, by their names, before the first one runs."""
     labels, models = asked_format(problems).labels, list[NamedModel]()
-    for name, request in requests.items():
+    for name, (request, _) in jobs.items():
         check_order_asked(request.label_order, labels)
         kind = request.kind or find_kind(request)
         require_settings_used(request, kind)
@@ -121,31 +121,29 @@ def require_usable(
     require_all(looks, f"to run the others: --only {','.join(good)}" if good else "")
 
 
-def open_files(
-    job: Job, problems: pa.Table, out: Path | None, folder: Path = PREDICTIONS
-) -> Iterator[tuple[Model, Asking]]:
-    """Open a model; yield it with the questions of each source's file, or of `out` for all."""
-    (request, more), model = job, None
-    if isinstance(request, BaselineRequest):
-        model = request.open(problems)
-    else:
-        request = replace(request, kind=request.kind or find_kind(request))
-        if request.kind == "classifier":
-            model = open_for(request, problems)
-    for part in by_source(problems, out):
-        # The examples that a language model is shown depend on the source.
-        asked = model or open_for(cast(ModelRequest, request), part)
-        known = asked.describe()
-        file = out or folder / file_name(known.identity, part, more.get("short_name"))
-        yield asked, Asking(known, part, file, repeat_seeds=request.repeat_seeds)
-
-
-def by_source(problems: pa.Table, out: Path | None) -> list[pa.Table]:
-    """Split the problems by source, unless one file is for all."""
+def parts_of(job: Job, problems: pa.Table, out: Path | None) -> list[pa.Table]:
+    """Split the problems by source, unless `out` is a file for all, not a folder, as of a list."""
     sources = sources_of(problems)
-    if out is not None or len(sources) < 2:
+    if len(sources) < 2 or (out is not None and "preset" not in job[1]):
         return [problems]
     return [part_of_source(problems, source) for source in sources]
+
+
+def open_files(job: Job, problems: pa.Table, out: Path | None) -> Iterator[tuple[Model, Asking]]:
+    """Open a model; yield it with the questions of each file, `out` or, of a list, files in it."""
+    (request, more), model = job, None
+    request = replace(request, kind=request.kind or find_kind(request))
+    if request.kind in ("classifier", "baseline"):
+        model = open_for(request, problems)
+    for part in parts_of(job, problems, out):
+        # The examples that a language model is shown depend on the source.
+        asked = model or open_for(request, part)
+        known = asked.describe()
+        file = out
+        if file is None or "preset" in more:
+            name = file_name(known.identity, part, more.get("short_name"))
+            file = (out or PREDICTIONS) / name
+        yield asked, Asking(known, part, file, repeat_seeds=request.repeat_seeds)
 
 
 def file_name(
@@ -239,66 +237,58 @@ def run_models(
 ) -> Done:
     """Inspect models and run them, here or in tasks; files do not depend on the tasks.
 
-    `out` is a file for all sources or, with a preset, the folder of all files. In a list, a model
-    that fails does not stop the others.
+    `out` is a file for all sources or, of a list, the folder of all files. In a list, a model that
+    fails does not stop the others.
     """
-    folder, (first, (_, known)) = PREDICTIONS, next(iter(jobs.items()))
-    if preset := known.get("preset"):
-        folder, out = out or PREDICTIONS, None
-    elif out is not None:
-        suffix_of(out)
-    called = out.name if out else preset or first.rpartition("/")[2]
-    requests = {n: request for n, (request, _) in jobs.items() if isinstance(request, ModelRequest)}
-    if not requests and distribution is not None:
-        # Training takes most of the time, so one task does everything.
-        distribution = replace(distribution.without_gpus(), tasks=1)
-    if requests and (preset or distribution is not None):
-        if distribution is not None and requests[first].base_url:
-            raise ValueError(
-                "executor: expected a model that tasks load, got one on a server, which is asked "
-                "from here: with more requests at a time, see `concurrency`"
-            )
-        require_usable(requests, problems, machine_for(distribution, requests[first].device))
-    if out is not None and out.exists() and not overwrite:
+    first, (request, extra) = next(iter(jobs.items()))
+    is_file, is_dealt = out is not None and "preset" not in extra, distribution is not None
+    if is_dealt and request.base_url:
+        raise ValueError(
+            "executor: expected a model that tasks load, got one on a server, which is asked "
+            "from here: with more requests at a time, see `concurrency`"
+        )
+    if request.kind != "baseline" and (is_dealt or "preset" in extra):
+        require_usable(jobs, problems, machine_for(distribution, request.device))
+    if out is not None and is_file and suffix_of(out) and out.exists() and not overwrite:
         recorded = read_metadata(out)  # before a model is loaded, or tasks wait
-        is_gguf = first.endswith(".gguf") or (requests and requests[first].gguf_file)
-        if recorded.get("name") != first and not is_gguf:
+        if recorded.get("name") != first and not (first.endswith(".gguf") or request.gguf_file):
             raise other_predictions(out, recorded, ["name"])
-    work = (folder if out is None else out.parent) / f".{slug(called)}.tasks"
-    goes_on = preset or distribution is not None
-    caught = (ValueError, OSError, RuntimeError, ImportError) if goes_on else ()
-    outcomes, failed = list[Outcome](), list[str]()
-    with nullcontext() if distribution is None else working_in(work):
-        reports: Mapping[str, Any] = {}
-        if distribution is not None:
-            plan = {"out": out and str(out), "folder": str(folder), "overwrite": overwrite}
-            reports = _run_tasks(jobs, problems, distribution, work, plan)
-        for name, (request, extra) in jobs.items():
-            model = getattr(request, "model", "")
-            shown = f"{name} ({model})" if model not in ("", name) else name
-            if preset:
-                log.info(shown)
-            try:
-                files: Iterator[tuple[Asking, Ask]]
-                if distribution is not None:
-                    files = _asked_in_tasks(reports[name], request, problems, out, folder)
-                else:
-                    opened = open_files((request, extra), problems, out, folder)
-                    files = (
-                        (asking, partial(asking.ask, model, prices=extra.get("prices")))
-                        for model, asking in opened
-                    )
-                for asking, ask in files:
-                    outcomes.append(asking.complete(ask, extra, overwrite=overwrite))
-                    if distribution is not None:
-                        of_file = outcomes[-1].metadata
-                        warn_of_unknown(of_file["name"], of_file.get("unknown_tokens", {}))
-            except caught as error:
-                failed.append(f"{shown}: {error}")
-                log.warning("failed: %s", failed[-1])
-        if distribution is not None and not failed:
+    if distribution is None:
+        return _complete(jobs, lambda name: _asked_here(jobs[name], problems, out), overwrite)
+    called = out.name if out and is_file else extra.get("preset") or first.rpartition("/")[2]
+    folder = out.parent if out and is_file else out or PREDICTIONS
+    work = folder / f".{slug(called)}.tasks"
+    with working_in(work):
+        plan = {"out": out and str(out), "overwrite": overwrite}
+        reports = _run_tasks(jobs, problems, distribution, work, plan)
+        done = _complete(
+            jobs, lambda name: _asked_in_tasks(reports[name], jobs[name], problems, out), overwrite
+        )
+        if not done[1]:
             shutil.rmtree(work)
+    return done
+
+
+def _complete(jobs: Mapping[str, Job], files_of: Callable[[str], Files], overwrite: bool) -> Done:
+    """Complete the files of models, given their names; of several models, some may fail."""
+    caught = (ValueError, OSError, RuntimeError, ImportError) if len(jobs) > 1 else ()
+    outcomes, failed = list[Outcome](), list[str]()
+    for name, (request, extra) in jobs.items():
+        shown = name if request.model == name else f"{name} ({request.model})"
+        if "preset" in extra:
+            log.info(shown)
+        try:
+            for asking, ask in files_of(name):
+                outcomes.append(asking.complete(ask, extra, overwrite=overwrite))
+        except caught as error:
+            failed.append(f"{shown}: {error}")
+            log.warning("failed: %s", failed[-1])
     return outcomes, failed
+
+
+def _asked_here(job: Job, problems: pa.Table, out: Path | None) -> Files:
+    for model, asking in open_files(job, problems, out):
+        yield asking, partial(asking.ask, model, prices=job[1].get("prices"))
 
 
 def _run_tasks(
@@ -329,25 +319,26 @@ def _run_tasks(
 
 
 def _asked_in_tasks(
-    reports: Sequence[Any], request: Request, problems: pa.Table, out: Path | None, folder: Path
-) -> Iterator[tuple[Asking, Ask]]:
-    """Yield the questions of each file, and the work that tasks reported for them."""
+    reports: Sequence[Any], job: Job, problems: pa.Table, out: Path | None
+) -> Files:
     if missing := reports.count(None):
         raise ExecutorError(f"{missing} of {len(reports)} tasks did not finish")
-    for part, of_file in zip(by_source(problems, out), zip(*reports, strict=True), strict=True):
+    for part, of_file in zip(parts_of(job, problems, out), zip(*reports, strict=True), strict=True):
         first, *others = ({**report["identity"], "names": report["out"]} for report in of_file)
         names = {key for other in others for key in first | other}
         if differing := [n for n in names if any(first.get(n) != o.get(n) for o in others)]:
-            raise ValueError(
+            raise ExecutorError(
                 f"expected the same model, device and versions in every task, got different "
                 f"{', '.join(sorted(differing))}; name them with `device`, `dtype` and `revision`, "
                 "and run the same command again"
             )
         known = Description(identity=of_file[0]["identity"], facts=of_file[0]["facts"])
-        file = (folder if out is None else out.parent) / of_file[0]["out"]
+        file, repeats = Path(of_file[0]["out"]), job[0].repeat_seeds
         count = sum(report["inferred"] for report in of_file)
         work = count, max(report["seconds"] for report in of_file)
-        yield Asking(known, part, file, repeat_seeds=request.repeat_seeds), partial(tuple, work)
+        yield Asking(known, part, file, repeat_seeds=repeats), partial(tuple, work)
+        of_model = read_metadata(file)  # the tasks' logs had the warning
+        warn_of_unknown(of_model["name"], of_model.get("unknown_tokens", {}))
 
 
 def answer_task(folder: Path, named: str) -> list[dict[str, Any]]:
@@ -355,20 +346,17 @@ def answer_task(folder: Path, named: str) -> list[dict[str, Any]]:
     name, _, task = named.rpartition(" ")
     plan = plan_of(folder)
     settings, extra = plan["jobs"][name]
-    kind: type[Request] = BaselineRequest if "train" in settings else ModelRequest
-    request = from_mapping(kind, settings)
+    request, out = from_mapping(ModelRequest, settings), plan["out"] and Path(plan["out"])
     with (folder / _PROBLEMS).open("rb") as file:
         problems = mapped(file)
-    if isinstance(request, ModelRequest):
-        machine = this_machine(request.device)
-        if machine.device != "cpu":  # the command could not know it
-            require_usable({name: request}, problems, machine)
-    out = plan["out"] and Path(plan["out"])
+    job = request, extra
+    if request.kind != "baseline" and (machine := this_machine(request.device)).device != "cpu":
+        require_usable({name: job}, problems, machine)  # the command could not know the device
     records = []
-    for model, asking in open_files((request, extra), problems, out, Path(plan["folder"])):
+    for model, asking in open_files(job, problems, out):
         inferred, seconds = 0, 0.0
         if not asking.finished(overwrite=plan["overwrite"]):
             inferred, seconds = asking.ask(model, task=Task.parse(task), progress=False)
-        work = {"out": asking.out.name, "inferred": inferred, "seconds": seconds}
+        work = {"out": str(asking.out), "inferred": inferred, "seconds": seconds}
         records.append({**work, "identity": asking.known.identity, "facts": asking.facts})
     return records

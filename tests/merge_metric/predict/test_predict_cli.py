@@ -176,7 +176,7 @@ def test_models_whose_order_no_document_says(
     assert "classes: neutral, contradiction, entailment (seeds: n,c,e is" in done.stdout
     assert "left out: Gone: it was deleted" in caplog.text
     assert [path.name for path in Path("predictions").iterdir()] == ["Turned-snli.parquet"]
-    few = run(*asked, "--limit-seeds", "9", code=1)
+    few = run(*asked, "--limit-seeds", "9", code=2)
     assert "expected at least 30 seeds on which one order of labels is right" in few.stderr
     named = run(*asked, "--only", "gone", code=2)
     assert "Gone: cannot be run: it was deleted" in named.stderr
