@@ -48,9 +48,9 @@ from generation.variants.signal_columns import (
     SignalFile,
     cure,
     judged_variants,
+    quality_sources,
     require_columns,
     require_dictionary,
-    shipped,
     with_signals_of_no_words,
 )
 from generation.variants.validation import draw, eligible, find_replacements, of_pairs
@@ -331,68 +331,63 @@ def _model_signals(
     asked: Sequence[Mapping[str, Any]],
     used: Sequence[Mapping[str, Any]],
 ) -> dict[str, SignalFile]:
-    """Find changes of log-likelihood and of neighbours; log what `quality` is estimated from."""
-    # Limits apply to words before their letters are shuffled.
+    """Open what models scored, of which the build's settings may require some."""
     limited = config.min_pll_change is not None or config.scored_by
-    scored = base if config.scramble and limited else out
-    runs = [scored, base, base.named(SCORED)]
+    # Limits apply to words before their letters are shuffled.
+    own, best_case = base if config.scramble and limited else out, base.named(SCORED)
     signals: dict[str, SignalFile] = {}
     for name in ("signals", NEIGHBOURS):
-        setting = "scored_by" if name in (NEIGHBOURS, config.scores) else "min_pll_change"
-        # The run's own build has scores only of replacements of the quality wanted.
-        mine = sorted(runs, key=lambda run: name == config.scores and run.path == base.path)
-        records = (run.path / f"{name}.json" for run in mine)
-        if (record := next(filter(Path.is_file, records), None)) is None:
-            continue
-        file = record.with_suffix(".parquet")
-        made_by = files.read_record(record)
-        made_of = made_by["sha256"], made_by.pop("problems")
-        if made_of != (files.digest_of_file(file), files.digest_of_file(base.problems)):
-            raise ValueError(
-                f"{file}: expected it as {record.name} has it, of the run's problems, got other "
-                "contents; run merge-nli signals again, or remove both files"
-            )
-        signals[name] = SignalFile(file, made_by, cure(scored, base, setting, config), setting)
-    likelihoods, neighbours = map(signals.get, ("signals", NEIGHBOURS))
-    if likelihoods is None and config.min_pll_change is not None:
+        setting, runs = "min_pll_change", [own, base, best_case]
+        if name in (NEIGHBOURS, config.scores):
+            setting = "scored_by"
+        if name == config.scores:
+            # The run's own build has scores only of replacements of the quality wanted.
+            runs.sort(key=lambda run: run.path == base.path)
+        if records := [path for run in runs if (path := run.path / f"{name}.json").is_file()]:
+            remedy = cure(own, base, setting, config)
+            signals[name] = SignalFile.read(records[0], base.problems, remedy, setting)
+    if config.min_pll_change is not None and "signals" not in signals:
         raise ValueError(
             f"min_pll_change: expected pseudo-log-likelihoods in {base.signals}, found none; "
-            f"{cure(scored, base, 'min_pll_change', config)}"
+            f"{cure(own, base, 'min_pll_change', config)}"
         )
-    if out.path == base.named(SCORED).path:
+    made_by = signals[config.scores].made_by if config.scores in signals else {}
+    if out.path == best_case.path:
         log.info("looking for replacements that can have the `quality` wanted, to have them scored")
-        if likelihoods is None or ONLY not in likelihoods.made_by:
+        if ONLY not in made_by:
             signals.pop(config.scores, None)
         return signals
     if config.scored_by:
-        scores = likelihoods if config.scored_by == CAUSAL else neighbours
-        made_by = scores.made_by if scores else {}
-        if config.scored_by == CAUSAL:
-            wanted, made = f"{config.lm}", {made_by.get(CAUSAL, {}).get("name", "no causal LM")}
-            is_right = made == {*mlm_names([wanted])}
-        else:
-            all_asked, all_used, of_revisions = (
-                {(mlm["name"], mlm["revision"]) for mlm in mlms}
-                for mlms in (asked, used, made_by.get("mlms", ()))
-            )
-            wanted, made = "the masked LMs, in their revisions", {name for name, _ in of_revisions}
-            is_right = bool(scores) and all_used <= of_revisions <= all_asked
-        if not is_right:
-            raise ValueError(
-                f"scored_by: expected scores by {wanted}, found those by "
-                f"{', '.join(sorted(made)) or 'none'}; {cure(scored, base, 'scored_by', config)}"
-            )
+        _require_scorers(made_by, config, asked, used, cure(own, base, "scored_by", config))
     if "quality" in config.optional_columns:
-        by = "grammar and ranks alone; models tell more: merge-nli signals --neighbours, or --lm "
-        by += "MODEL, then build again"
-        if likelihoods and CAUSAL in likelihoods.made_by and config.scores != NEIGHBOURS:
-            fitted_by, causal = shipped()["fitted"]["likelihood_by"], likelihoods.made_by[CAUSAL]
-            by = f"grammar, ranks and changes of log-likelihood by {causal['name']}; fitted with "
-            by += f"those by {fitted_by}"
-        elif neighbours:
-            by = "grammar, ranks and what the masked LMs say of the words beside"
-        log.info("quality: by %s", by)
+        log.info("quality: by %s", quality_sources(config, signals))
     return signals
+
+
+def _require_scorers(
+    made_by: Mapping[str, Any],
+    config: Config,
+    asked: Sequence[Mapping[str, Any]],
+    used: Sequence[Mapping[str, Any]],
+    remedy: str,
+) -> None:
+    """Raise ValueError unless the models that a build's settings name made the scores it reads."""
+    if config.lm and config.scored_by == CAUSAL:
+        wanted, names = config.lm, {made_by[CAUSAL]["name"]} if CAUSAL in made_by else set()
+        is_right = names == {*mlm_names([wanted])}
+    else:
+        wanted, names = "the masked LMs, in their revisions", set()
+        scored, of_asked, of_used = (
+            {(mlm["name"], mlm["revision"]) for mlm in mlms}
+            for mlms in (made_by.get("mlms", ()), asked, used)
+        )
+        names = {name for name, _ in scored}
+        is_right = bool(made_by) and of_used <= scored <= of_asked
+    if not is_right:
+        raise ValueError(
+            f"scored_by: expected scores by {wanted}, found those by "
+            f"{', '.join(sorted(names)) or 'none'}; {remedy}"
+        )
 
 
 def build_settings(base: RunFolder, ablation: str | None, settings: Mapping[str, Any]) -> Config:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from generation.variants import grammar
 from generation.variants.perturbations import WORD, Perturbation, keys_of, perturbations_of
 from merge_dataset.annotation import ANSWERS, TRUSTED, read_answers, read_judge
 from merge_dataset.dataset_columns import COLUMNS, LIMITS, OF_WORDS, OPTIONAL
-from merge_dataset.files import digests, read_table, write_table
+from merge_dataset.files import digest_of_file, digests, read_record, read_table, write_table
 from merge_dataset.schema import variant_id
 
 MASKED, CAUSAL = "mlm", "lm"
@@ -63,6 +63,18 @@ class SignalFile:
     """Commands to run if changes of some replacements are missing."""
     setting: str = ""
     """The setting that may require the changes of all replacements."""
+
+    @classmethod
+    def read(cls, record: Path, problems: Path, remedy: str, setting: str) -> Self:
+        """Open a file by its record, or raise ValueError if file or problems are others."""
+        path, made_by = record.with_suffix(".parquet"), read_record(record)
+        made_of = made_by["sha256"], made_by.pop("problems")
+        if made_of != (digest_of_file(path), digest_of_file(problems)):
+            raise ValueError(
+                f"{path}: expected it as {record.name} has it, of the run's problems, got other "
+                "contents; run merge-nli signals again, or remove both files"
+            )
+        return cls(path, made_by, remedy, setting)
 
     def of(self, replacements: pa.Table, *, required: bool = False) -> dict[str, pa.ChunkedArray]:
         """Read the changes of replacements, by column; null where there are none."""
@@ -176,10 +188,9 @@ def _fill_article_fits(rows: BlockRows) -> pa.Array:
 
 
 def _fill_quality(rows: BlockRows) -> pa.Array:
-    changes, by = rows.signals.get("signals"), rows.config.scored_by
-    is_used = by == CAUSAL or (changes is not None and CAUSAL in changes.made_by and not by)
-    names = rows.config.problem_format.pll_changes if is_used else ()
-    scored = {"mlms": ("neighbour_change",), CAUSAL: names}.get(by, ())
+    by_causal = is_by_causal(rows.config, rows.signals)
+    names = rows.config.problem_format.pll_changes if by_causal else ()
+    scored = {"mlms": ("neighbour_change",), CAUSAL: names}.get(rows.config.scored_by, ())
 
     def column(name: str) -> pa.Array:
         # A row without a score, or not scored yet, counts as the best: see `SCORED`.
@@ -309,6 +320,31 @@ def judged_variants(out: RunFolder, config: Config) -> dict[str, SignalFile]:
 
 
 # --- Quality ---
+
+
+def is_by_causal(config: Config, signals: Mapping[str, SignalFile]) -> bool:
+    """Tell whether `quality` takes changes by a causal LM, which are there or will be."""
+    changes = signals.get("signals")
+    has_them = changes is not None and CAUSAL in changes.made_by
+    return config.scored_by == CAUSAL or (has_them and not config.scored_by)
+
+
+def quality_sources(config: Config, signals: Mapping[str, SignalFile]) -> str:
+    """Say what `quality` is estimated from."""
+    if is_by_causal(config, signals):
+        causal = signals["signals"].made_by[CAUSAL]["name"]
+        fitted_by = shipped()["fitted"]["likelihood_by"]
+        return (
+            f"grammar, ranks and changes of log-likelihood by {causal}; fitted with those by "
+            f"{fitted_by}"
+        )
+    if NEIGHBOURS in signals:
+        return "grammar, ranks and what the masked LMs say of the words beside"
+    return (
+        "grammar and ranks alone; models tell more: merge-nli signals --neighbours, or --lm MODEL, "
+        "then build again"
+    )
+
 
 ColumnReader = Callable[[str], pa.Array]
 """Function from a column's name to its values."""
