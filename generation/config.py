@@ -78,9 +78,10 @@ class ProblemSettings:
         f"{', '.join(KNOWN_SOURCES)}, or yours (else snli).",
     )
     """Name of the problems; required with `data` and `dataset`, as only the user knows it then."""
+    title: str | None = _problem(None, "Title of the problems, for the card.", omit_if_default=True)
     data: str | None = _problem(
         None,
-        "File (.jsonl, .csv, .tsv, .parquet, …), pattern ('web-*.jsonl') or folder.",
+        "File (.csv, .jsonl, …), glob or folder.",
         affects_output=False,
     )
     dataset: str | None = _problem(None, "Dataset on the Hub, file or folder.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
@@ -16,8 +17,8 @@ import yaml
 from merge_dataset import layout, provenance
 from merge_dataset.dataset_columns import COLUMNS
 from merge_dataset.engine import connect, no_pattern, parquet
-from merge_dataset.files import naming_damage, open_parquet
-from merge_dataset.known_sources import source_of
+from merge_dataset.files import naming_damage, open_parquet, read_record
+from merge_dataset.known_sources import SOURCES, Source, source_of
 from merge_dataset.layout import PROVENANCE
 from merge_dataset.provenance import MODEL_KEYS, PARAPHRASES, REPLACEMENTS
 from merge_dataset.schema import (
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 Kinds = Collection[str]
 """Kinds of variants in a folder: `REPLACEMENTS`, `PARAPHRASES`, or both."""
 
+LOADING: Final = re.compile(r"<!-- loading -->\n.*?<!-- /loading -->\n", re.DOTALL)
+"""Pattern of the lines of a card that `loading_block` writes."""
+
 STATISTICS_START: Final = "<!-- statistics -->"
 STATISTICS_END: Final = "<!-- /statistics -->"
 
@@ -48,7 +52,6 @@ def render(folder: Path) -> str:
     layout.require_dataset(folder)
     # First, as this reads every page of the files, and so detects damage.
     matter = front_matter(folder)
-    configs = layout.all_configurations(folder)
     formats = {name: layout.format_in(folder, name) for name in layout.collections(folder)}
     made = {name: provenance.read(folder / name / PROVENANCE) for name in formats}
     kinds = {provenance.kind_of(record) for record in made.values()}
@@ -57,12 +60,12 @@ def render(folder: Path) -> str:
         recipe: dict.fromkeys(provenance.note_of(record, recipe) for record in made.values())
         for recipe in provenance.NOTES
     }
-    variants = sum(
-        split["num_examples"]
+    counts = {
+        info["config_name"]: {split["name"]: split["num_examples"] for split in info["splits"]}
         for info in matter["dataset_info"]
-        for split in info["splits"]
-        if info["config_name"] in formats and split["name"] == "variants"
-    )
+        if info["config_name"] in formats
+    }
+    variants = sum(count["variants"] for count in counts.values())
     return (
         environment(Path(__file__).parent)
         .get_template("card.md.j2")
@@ -73,14 +76,15 @@ def render(folder: Path) -> str:
             trials=notes["try"],
             readings=notes["clean"],
             other_formats={name: own for name, own in formats.items() if own != NLI},
-            # A configuration of one class, if there is one.
-            loaded=next((name for name in configs if parse_config_name(name)[1]), configs[0]),
+            title=title_of(folder),
+            counts=counts,
+            loading=loading_block(folder, folder.resolve().name),
             empty=empty,
             columns=column_meanings(kinds, formats, empty),
             statistics=statistics_block(folder),
             collections=made,
             model_keys=MODEL_KEYS,
-            sources={name: source_of(name) for name in layout.sources(folder)},
+            sources=sources_of(folder),
             relatives_stay=any(
                 record["config"].get("families", "ignore") == "ignore"
                 for record in made.values()
@@ -114,14 +118,14 @@ def environment(folder: Path) -> jinja2.Environment:
 
 def front_matter(folder: Path) -> dict[str, Any]:
     """Make the part of the card's YAML that says what the files hold, for `load_dataset`."""
-    configs = layout.all_configurations(folder)
+    configs, sources = layout.all_configurations(folder), sources_of(folder)
     return {
         # `datasets` names its cache entry for a folder after this YAML, not after the data:
         # without the digest, data exported anew would go on loading from the old entry.
         "configs": [
             {
                 "config_name": name,
-                "description": f"{source_of(parse_config_name(name)[0]).title}; content "
+                "description": f"{sources[parse_config_name(name)[0]].title}; content "
                 f"{content_hash(folder, name)}",
                 "data_files": [
                     {"split": split, "path": paths[0] if len(paths) == 1 else paths}
@@ -133,6 +137,34 @@ def front_matter(folder: Path) -> dict[str, Any]:
         ],
         "dataset_info": [_dataset_info(folder, name) for name in configs],
     }
+
+
+def sources_of(folder: Path) -> dict[str, Source]:
+    """Look up the sources of a folder by name; a user's own has the title of its settings."""
+    sources = {name: source_of(name) for name in layout.sources(folder)}
+    for collection in layout.collections(folder):
+        made = read_record(folder / collection / PROVENANCE, verify=False)
+        name = parse_config_name(collection)[0]
+        if title := made.get("config", {}).get("title"):
+            sources[name] = replace(sources[name], title=" ".join(title.split()))
+    return sources
+
+
+def title_of(folder: Path) -> str:
+    """Name a dataset after the sources that are a user's own, if any."""
+    own = [source.title for name, source in sources_of(folder).items() if name not in SOURCES]
+    return f"{' and '.join(own)}: MERGE variants" if own else "MERGE-NLI"
+
+
+def loading_block(folder: Path, name: str, repository: str = "", version: str = "") -> str:
+    """Say how to load and use a folder called `name`, or a version of it in a repository."""
+    collections = {name: layout.configurations(folder, name) for name in layout.collections(folder)}
+    configs = [*chain.from_iterable(collections.values())]
+    # A configuration of one class, if there is one.
+    example = next((name for name in configs if parse_config_name(name)[1]), configs[0])
+    given = {"name": name, "repository": repository, "version": version, "example": example}
+    page = environment(Path(__file__).parent).get_template("card_loading.md.j2")
+    return page.render(collections=collections, **given)
 
 
 def statistics_block(folder: Path) -> str:

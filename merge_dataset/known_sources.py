@@ -21,7 +21,7 @@ class HubSplit(NamedTuple):
 class Source:
     """A source of problems; variants inherit its licence."""
 
-    title: str = "a source of the user's own"
+    title: str
     hub: HubSplit | None = None
     """Its copy on the Hub, which is read unless a file is named."""
     official_file: str | None = None
@@ -71,8 +71,8 @@ def label_text(value: Any) -> str:
 
 
 def source_of(name: str) -> Source:
-    """Look up a source; a user's own source has only defaults."""
-    return SOURCES.get(name) or Source(source_dataset=f"extended|other-{name}")
+    """Look up a source; a user's own source has only defaults, and its name as title."""
+    return SOURCES.get(name) or Source(title=name, source_dataset=f"extended|other-{name}")
 
 
 _KNOWN: Final = tomllib.loads(

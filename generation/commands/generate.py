@@ -109,9 +109,9 @@ def generate_command(
     overwrite: Overwrite = False,
     output: Format = "text",
 ) -> None:
-    """Make variants of problems, of NLI or others, and a dataset of them.
+    """Suggest and build variants of problems, of NLI or others, into a dataset.
 
-    It runs suggest, then build; an interrupted run goes on by the same command.
+    An interrupted run goes on by the same command.
 
     \b
     Examples:
@@ -337,6 +337,7 @@ def paraphrase_command(
             "Range from which it is drawn for each hypothesis and round.",
             metavar="MIN MAX",
             panel="Search",
+            hidden=True,
         ),
     ] = TEMPERATURES,
     run: Annotated[str | None, option_of(ParaphraseConfig, "run")] = None,
@@ -345,20 +346,13 @@ def paraphrase_command(
     overwrite: Overwrite = False,
     output: Format = "text",
 ) -> None:
-    """Paraphrase the hypotheses of problems that an NLI model answers right.
+    """Paraphrase hypotheses of problems that an NLI model M answers right.
 
-    A text generator rewrites them. Paraphrases are kept if the NLI model predicts
-    that they entail the hypothesis and the hypothesis entails them. They become the configuration
-    SOURCE_paraphrases of the dataset.
-
-    An interrupted run goes on where it stopped when given the same command again.
+    What M finds to say the same becomes the configuration SOURCE_paraphrases.
+    An interrupted run goes on by the same command.
 
     \b
     Examples:
-      merge-nli paraphrase --source snli --data snli_1.0_test.jsonl
-        --model FacebookAI/roberta-large-mnli --device cuda
-
-    \b
       merge-nli paraphrase --source anli-r1 --model ./my-classifier
         --label-order c,e,n --generator google/flan-t5-base --k 5
     """

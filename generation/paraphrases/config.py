@@ -48,7 +48,7 @@ class ParaphraseConfig(ProblemSettings):
 
     generator: str = _generator(
         GENERATOR,
-        "Seq2seq or chat model: Hub id (optionally id@revision), folder, or .gguf file.",
+        "Seq2seq or chat model: Hub id, folder, .gguf file.",
         affects_output=False,
     )
     gguf_file: str | None = _generator(
@@ -57,7 +57,7 @@ class ParaphraseConfig(ProblemSettings):
     prompt: str = _generator(INSTRUCTION, "Prompt for the generator, with {hypothesis} in it.")
 
     # NLI model: answers the problems, and decides what is a paraphrase
-    model: str = _model(REQUIRED, "The model to be tested: folder, Hub id, or .gguf file.")
+    model: str = _model(REQUIRED, "Model to test: folder, Hub id, .gguf file.")
     model_kind: Literal["classifier", "lm"] | None = _model(
         None, "Kind of the model; found out by default.", rare=True
     )
@@ -70,12 +70,14 @@ class ParaphraseConfig(ProblemSettings):
         affects_output=False,
     )
 
-    k: int = _search(10, "Paraphrases wanted for each hypothesis.", minimum=1)
-    max_rounds: int = _search(5, "Most rounds of rewriting, until there are k.", minimum=1)
+    k: int = _search(10, "Paraphrases wanted of each hypothesis.", minimum=1, metavar="N")
+    max_rounds: int = _search(
+        5, "Most rounds of rewriting, until there are k.", minimum=1, rare=True
+    )
     """Each round has a new temperature."""
     temperature_min: float = setting(TEMPERATURES[0], "Smallest temperature drawn.")
     temperature_max: float = setting(TEMPERATURES[1], "Greatest temperature drawn.")
-    num_beams: int = _search(20, "Candidates of a round.", option="--beams", minimum=1)
+    num_beams: int = _search(20, "Candidates of a round.", option="--beams", minimum=1, rare=True)
     num_beam_groups: int = _search(
         10,
         "Groups of beams; each avoids the words of the others.",

@@ -5,6 +5,7 @@ the gold letter. Ours reads the last line "ANSWER: LETTER" as `merge-nli predict
 reads it, or not at all; a label's name alone cannot be compared with a letter.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Final
 
 import yaml
 
-from merge_dataset.card import environment
+from merge_dataset.card import environment, title_of
 from merge_dataset.files import read_record
 from merge_dataset.layout import PROVENANCE, collections, format_in
 from merge_dataset.provenance import REPLACEMENTS, kind_of
@@ -45,7 +46,8 @@ def benchmark(folder: Path) -> bytes | None:
         return None
     template = environment(Path(__file__).parent).get_template(f"{BENCHMARK_FILE}.j2")
     given = {"formats": formats, "letters": ascii_uppercase, "answer_pattern": answer_pattern}
-    return template.render(given).encode()
+    written = yaml.safe_load(template.render(given, title=title_of(folder)))
+    return str(yaml.safe_dump(written, sort_keys=False, width=math.inf)).encode("ascii")
 
 
 def task_ids(folder: Path) -> list[str]:

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from merge_dataset.card import LOADING, loading_block
 from merge_dataset.checks import check_dataset
-from merge_dataset.files import size_in_words
+from merge_dataset.files import read_text, size_in_words
 from merge_dataset.hub.benchmark import BENCHMARK_FILE, benchmark, task_ids
 from merge_dataset.hub.load_back import load_back
 from merge_dataset.hub.repository import (
@@ -51,9 +52,10 @@ Version = tuple[int, int, int]
 _TAG = re.compile(r"v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 _DATA: Final = rf".*\.parquet|.*/{re.escape(PROVENANCE)}"
 """Pattern of the files that a version covers."""
-_LOADING: Final = "## Loading\n"
 _DONE: Final = "Nothing to do."
 _DRY: Final = "Nothing was written. To do this, add --yes."
+_FACTS: Final = re.compile(r"(?m)^(?:configs|dataset_info):\n(?:[- ] .*\n)*")
+"""Pattern of what a card's YAML says of files and columns."""
 
 
 # --- What all do ---
@@ -145,10 +147,10 @@ def _upload(
     return done | loaded
 
 
-def _files(contents: Mapping[str, Path | bytes]) -> Files:
+def _files(contents: Mapping[str, Path | bytes | None]) -> Files:
     from huggingface_hub import CommitOperationAdd
 
-    return [CommitOperationAdd(path, content) for path, content in contents.items()]
+    return [CommitOperationAdd(path, content) for path, content in contents.items() if content]
 
 
 # --- The dataset ---
@@ -191,19 +193,21 @@ def push_to_hub(
     # Datasets 3 looks for a script with the repository's name; datasets 4 refuses it on `main`.
     here, own = Path(__file__).parents[1], f"{repository.partition('/')[2]}.py"
     modules = {own: here / "merge_nli.py", "schema.py": here / "schema.py"}
-    data = _data_files(folder)
-    main = [*_described(folder, target, configs[0]), *data]
-    script = [*main, *_files(modules)]
-    surplus = re.compile(f"{_DATA}|{re.escape(own)}")
+    data, surplus = _data_files(folder), re.compile(f"{_DATA}|{re.escape(own)}")
     revisions, plan = _look_at(target, show, private=private)
     same = _same_data(target, revisions, data)
     chosen, why = choose_version(same, wanted)
     tag, is_tagged = tag_of(chosen), same.get(chosen, False)
+    card = _card(folder, target, tag)
+    main = [*_files({CARD: card.encode(), BENCHMARK_FILE: benchmark(folder)}), *data]
+    script = [*main, *_files(modules)]
     of_main = target.changes(main, revisions.get(MAIN), surplus)
     of_script = target.changes(script, revisions.get(SCRIPT_REVISION), surplus)
     to_main, to_script = ([*chain(*changes.values())] for changes in (of_main, of_script))
     is_older = is_tagged and any(re.fullmatch(_DATA, path) for path in to_main)
     is_done = is_older or (is_tagged and not to_main and not to_script)
+    if not yes:
+        show(f"The card, without `configs` and `dataset_info`:\n\n{_FACTS.sub('', card)}")
     show(f"version {tag}: {why}")
     if is_older:
         show(f"main holds other data than {tag} and stays as it is")
@@ -216,29 +220,27 @@ def push_to_hub(
     if left_out := sorted(paths - {file.path_in_repo for file in main}):
         show(f"left out: {', '.join(left_out)}")
     plan |= {
-        "version": tag, "why": why, "tagged": is_tagged, "superseded": is_older,
+        "version": tag, "why": why, "card": card, "tagged": is_tagged, "superseded": is_older,
         "configurations": configs, "left_out": left_out, "nothing_to_do": is_done,
     }  # fmt: skip
     if is_done or not yes:
         show(_DONE if is_done else _DRY)
         return plan
-    message, head = f"Data {tag}", revisions.get(MAIN)
-    check = None if is_tagged and not to_main else str(folder.resolve())
+    head, check = revisions.get(MAIN), None if is_tagged and not to_main else str(folder.resolve())
     options: dict[str, Any] = {"surplus": surplus, "check": check, "private": private}
-    done = _upload(target, main, show, head=head, message=message, **options)
+    done = _upload(target, main, show, head=head, message=f"Data {tag}", **options)
     revision = done["revision"]
     if not is_tagged:
         options = {"tag": tag, "revision": revision, "tag_message": f"Version {tag} of the data"}
         target.call(f"tagging {tag}", hub_api().create_tag, exist_ok=True, **options)
         if target.commit_of(tag) != revision:
             raise PublishError(
-                f"{tag} was set on other data meanwhile, and versions do not change; run the same "
-                "command again for the next one"
+                f"{tag} was set on other data meanwhile, and versions do not change; publish again"
             )
     if to_script:
-        message += " with the loading script, for datasets 3"
-        options = {"branch": SCRIPT_REVISION, "revision": revision}
-        target.call("making the branch", hub_api().create_branch, exist_ok=True, **options)
+        message = f"Data {tag} with the loading script, for datasets 3"
+        options = {"branch": SCRIPT_REVISION, "revision": revision, "exist_ok": True}
+        target.call("making the branch", hub_api().create_branch, **options)
         target.make_equal(script, message=message, revision=SCRIPT_REVISION, surplus=surplus)
     show(f"Published: {target.address}")
     show(f'load_dataset("{target.name}", "{configs[0]}", revision="{tag}")')
@@ -288,21 +290,10 @@ def choose_version(same: Mapping[Version, bool], wanted: Version | None) -> tupl
     return wanted, "as given"
 
 
-def _described(folder: Path, target: Repository, example: str) -> Files:
-    """Return the files beside the data: a card with loading instructions, and the benchmark."""
-    card = (folder / CARD).read_text(encoding="utf-8")
-    text = f"""\
-{_LOADING}
-From this repository, where each version of the data is a tag, such as `v1.0.0`:
-
-```python
-from datasets import load_dataset
-
-data = load_dataset("{target.name}", "{example}", revision="v1.0.0")
-```
-"""
-    contents = {CARD: card.replace(_LOADING, text, 1).encode(), BENCHMARK_FILE: benchmark(folder)}
-    return _files({path: content for path, content in contents.items() if content})
+def _card(folder: Path, target: Repository, tag: str) -> str:
+    """Return a folder's card, which says how to load this version from the repository."""
+    loading = loading_block(folder, target.name.partition("/")[2], target.name, tag)
+    return LOADING.sub(lambda _: loading, read_text(folder / CARD))
 
 
 def _data_files(folder: Path) -> Files:

@@ -35,15 +35,15 @@ publish_app = typer.Typer(
     help="Publish a dataset, the metric or a model's results on the Hub; dry runs by default.",
 )
 
-Yes = Annotated[bool, option("Do it; without, only say what would be done.", "--yes")]
+Yes = Annotated[bool, option("Do it, or only say what would be done.", "--yes/--dry-run")]
 Private = Annotated[bool, option("Make it private; an existing one must be private.", "--private")]
 
 
 @publish_app.command("dataset")
 @command(failures=(PublishError,))
 def publish_dataset_command(
-    repo: Annotated[str, option("The dataset repository, OWNER/NAME.")],
-    folder: DatasetArgument = Path(DATASET_NAME),
+    folder: DatasetArgument,
+    repo: Annotated[str, typer.Argument(help="The dataset repository, OWNER/NAME.")],
     version: Annotated[
         str | None,
         option(
@@ -59,14 +59,14 @@ def publish_dataset_command(
 
     The folder is checked, uploaded to main in one commit, loaded back with empty caches and
     compared row by row, and tagged with its version. The branch `script` keeps the loading
-    script for datasets 3. Without --yes it only shows what it would do.
+    script for datasets 3. Without --yes it shows the card, and what it would do.
 
     Log in before with `hf auth login`, or set HF_TOKEN. A command that was cut short can be
     run again; what is done already is left as it is.
 
     \b
     Examples:
-      merge-nli publish dataset --repo somebody/merge-nli --version 2.0.0 --yes
+      merge-nli publish dataset merge-nli somebody/merge-nli --version 2.0.0 --yes
     """  # \b is a mark of click: keep the lines that follow
     from merge_dataset.hub.publication import push_to_hub
 
@@ -76,7 +76,7 @@ def publish_dataset_command(
 @publish_app.command("metric")
 @command(failures=(PublishError,))
 def publish_metric_command(
-    repo: Annotated[str, option("The Space, OWNER/seed_variant_accuracy.")],
+    repo: Annotated[str, typer.Argument(help="The Space, OWNER/seed_variant_accuracy.")],
     private: Private = False,
     yes: Yes = False,
     output: Format = "text",
@@ -88,7 +88,7 @@ def publish_metric_command(
 
     \b
     Examples:
-      merge-nli publish metric --repo somebody/seed_variant_accuracy --yes
+      merge-nli publish metric somebody/seed_variant_accuracy --yes
     """  # \b is a mark of click: keep the lines that follow
     from merge_dataset.hub.publication import publish_metric
     from merge_metric.register import SPACE
@@ -104,7 +104,7 @@ def publish_results_command(
     predictions: Annotated[
         Path, typer.Argument(help="The predictions file: .parquet, .jsonl or .jsonl.gz.")
     ],
-    repo: Annotated[str, option("The model repository, OWNER/NAME.")],
+    repo: Annotated[str, typer.Argument(help="The model repository, OWNER/NAME.")],
     dataset_repo: Annotated[str, input_option("Where the dataset is published, OWNER/NAME.")],
     dataset: Annotated[
         Path, input_option("The dataset folder or name, the same as is published.", **OF_DATASET)
@@ -128,8 +128,8 @@ def publish_results_command(
 
     \b
     Examples:
-      merge-nli publish results predictions.parquet --dataset merge-nli
-        --dataset-repo somebody/merge-nli --repo other/model --pr --yes
+      merge-nli publish results predictions.parquet other/model --dataset merge-nli
+        --dataset-repo somebody/merge-nli --pr --yes
     """  # \b is a mark of click: keep the lines that follow
     from merge_dataset.hub.publication import publish_results
 

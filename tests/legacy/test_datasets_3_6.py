@@ -62,7 +62,7 @@ def test_script_and_tag_load(tmp_path: Path, legacy: str) -> None:
     }
     assert len(expected["variants"]) > 100
     with desk_at_a_hub() as desk:
-        desk.good("dataset", "--repo", NAME, folder, "--yes")
+        desk.good("dataset", folder, NAME, "--yes")
 
         def load(**options: Any) -> Any:
             there = desk.hub.environment(HF_HOME=tmp_path / options["revision"])

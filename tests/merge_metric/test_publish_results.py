@@ -43,8 +43,8 @@ def write(path: Path, *, name: str, left_out: tuple[str, ...] = ()) -> Path:
 
 
 def words(predictions: Path, folder: Path, *more: str) -> tuple[str | Path, ...]:
-    where = ("--dataset", folder, "--dataset-repo", DATASET, "--repo", MODEL)
-    return ("results", predictions, *where, *more)
+    where = ("--dataset", folder, "--dataset-repo", DATASET)
+    return ("results", predictions, MODEL, *where, *more)
 
 
 def publish(desk: Desk, predictions: Path, folder: Path, *more: str, **options: Any) -> Ended:

@@ -26,7 +26,7 @@ FIGURES = {"seed_accuracy": 1.0, "variant_accuracy": 0.75, "seed_variant_accurac
 
 @pytest.mark.slow
 def test_publishing_and_again(desk: Desk) -> None:
-    arguments = ("metric", "--repo", NAME, "--private", "--yes", "--format", "json")
+    arguments = ("metric", NAME, "--private", "--yes", "--format", "json")
     result = desk.good(*arguments, verify=True)
     repo = desk.hub.repo("space", NAME)
     assert (repo.sdk, repo.private) == ("gradio", True)
@@ -39,7 +39,7 @@ def test_publishing_and_again(desk: Desk) -> None:
     loaded = {r.path.rpartition("/")[2] for r in desk.hub.requests if r.route == "resolve"}
     assert set(module_files()) - {"__init__.py"} <= loaded
     desk.hub.requests.clear()
-    again = desk.good("metric", "--repo", NAME, "--yes")
+    again = desk.good("metric", NAME, "--yes")
     assert f"main is at {repo.branches['main']}, as before" in again.out
     assert f'evaluate.load("{NAME}")' in again.out
     assert desk.written() == []
@@ -48,7 +48,7 @@ def test_publishing_and_again(desk: Desk) -> None:
 def test_modules_of_an_earlier_version_go(desk: Desk) -> None:
     repo = desk.hub.make("space", NAME, sdk="gradio")
     repo.add("main", {"old.py": Entry(b"", False), "logo.png": Entry(b"x", False)}, "Earlier")
-    desk.good("metric", "--repo", NAME, "--yes")
+    desk.good("metric", NAME, "--yes")
     assert set(repo.at()) == {"logo.png", *local()}
 
 
@@ -65,14 +65,14 @@ def test_space_that_computes_something_else(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_spaces_that_cannot_be(desk: Desk) -> None:
-    text = desk.refused("metric", "--repo", "somebody/sva")
+    text = desk.refused("metric", "somebody/sva")
     assert "expected a Space called OWNER/seed_variant_accuracy, got 'somebody/sva'" in text
     assert desk.hub.requests == []
-    text = desk.refused("metric", "--repo", NAME, "--yes", token=STRANGER, code=1)
+    text = desk.refused("metric", NAME, "--yes", token=STRANGER, code=1)
     assert "You don't have the rights to create a space under the namespace" in text
-    text = desk.refused("metric", "--repo", NAME, "--yes", token=None, code=1)
+    text = desk.refused("metric", NAME, "--yes", token=None, code=1)
     assert "your token is not accepted; run `hf auth login` again" in text
     assert desk.hub.repos == {}
     desk.hub.make("space", NAME, sdk="gradio")
-    text = desk.refused("metric", "--repo", NAME, "--private", "--yes")
+    text = desk.refused("metric", NAME, "--private", "--yes")
     assert "to be private, it is public" in text

@@ -12,6 +12,7 @@ import pytest
 from merge_dataset import card
 from merge_dataset.export import export_dataset
 from merge_dataset.files import read_record, write_record
+from merge_dataset.hub.benchmark import benchmark
 from merge_dataset.schema import arrow_schema, features
 
 
@@ -123,6 +124,27 @@ def test_each_source_has_its_own_licence_and_citation(
     everyone = ("Bowman, Samuel R.", "Williams, Adina and Nangia", "Nie, Yixin", "Arakelyan")
     assert [name for name in everyone if name in text.split("## Citation")[1]] == cites
     assert "Zgreab" in text
+
+
+def test_own_data_have_title_source_and_masked_lms_first(
+    make_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    run, folder = make_run(source="my-own"), tmp_path / "nurses"
+    made = read_record(run / "manifest.json")
+    write_record(run / "manifest.json", made | {"config": made["config"] | {"title": "Zoé’s"}})
+    export_dataset(run, folder)
+    text = (folder / "README.md").read_text()
+    assert card.read_front_matter(text)["pretty_name"] == "Zoé’s: MERGE variants"
+    first = text.partition("\n---\n\n")[2].splitlines()
+    assert first[0] == "# Zoé’s: MERGE variants"
+    lms = "masked LMs: a/bert, b/roberta."
+    assert (
+        first[2] == f"- `my-own`: 11 variants of 3 of 980 problems (Zoé’s: file test.jsonl); {lms}"
+    )
+    assert 'load_dataset("nurses", "my-own_nouns")' in text
+    classes = "`my-own_nouns`, `my-own_verbs`, `my-own_adjectives`"
+    assert f"- `my-own`: all word classes; of one class each: {classes}.\n" in text
+    assert benchmark(folder).startswith(b'name: "Zo\\xE9\\u2019s: MERGE variants"\n')
 
 
 def test_yaml_beyond_ascii_is_read_in_any_locale(dataset: Path) -> None:

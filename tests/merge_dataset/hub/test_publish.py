@@ -16,6 +16,7 @@ from helpers.hub.publishing import READER, STRANGER, TOKEN, Desk, checked
 from helpers.hub.repositories import Entry
 from helpers.paraphrase_run import write_paraphrase_run
 
+from merge_dataset.card import LOADING
 from merge_dataset.export import export_dataset
 from merge_dataset.files import read_record, write_record
 from merge_dataset.hub.benchmark import answer_pattern, benchmark, task_ids
@@ -57,7 +58,7 @@ def main(desk: Desk) -> dict[str, bytes]:
 
 
 def publish(desk: Desk, dataset: Path, *more: str, code: int = 0, **options: Any) -> Ended:
-    result = desk.run("dataset", "--repo", NAME, dataset, "--yes", *more, **options)
+    result = desk.run("dataset", dataset, NAME, "--yes", *more, **options)
     assert result.code == code, result.err
     return result
 
@@ -96,7 +97,7 @@ def test_publishing_and_again(desk: Desk, dataset: Path) -> None:
         "snli_adjectives": {"seeds": 1, "variants": 2},
     }
     desk.hub.requests.clear()
-    again = desk.good("dataset", "--repo", NAME, dataset, "--yes", "--format", "json")
+    again = desk.good("dataset", dataset, NAME, "--yes", "--format", "json")
     assert (again.value["nothing_to_do"], again.value["done"]) == (True, None)
     assert desk.written() == []
 
@@ -117,11 +118,16 @@ def test_script_lies_on_a_branch_of_its_own(published: Desk) -> None:
 
 def test_card_and_benchmark(published: Desk, dataset: Path) -> None:
     card = main(published)["README.md"].decode()
-    assert f'data = load_dataset("{NAME}", "snli", revision="v1.0.0")' in card
+    assert f'data = load_dataset("{NAME}", "snli_nouns", revision="v1.0.0")' in card
+    assert f"hf download {NAME} --repo-type dataset --revision v1.0.0 --local-dir merge-nli" in card
     own = (dataset / "README.md").read_text()
-    assert card.startswith(own[: own.index("## Loading")])
-    assert card.endswith(own[own.index("## Loading") + len("## Loading\n") :])
-    listed = yaml.safe_load(main(published)["eval.yaml"])
+    assert LOADING.sub("", card) == LOADING.sub("", own)
+    assert card in published.good("dataset", dataset, NAME, "--format", "json").value["card"]
+    shown = published.good("dataset", dataset, NAME, "--dry-run").out
+    assert card[card.index("# MERGE-NLI") :] in shown
+    assert "license:\n- cc-by-sa-4.0\n" in shown
+    assert "config_name:" not in shown
+    listed = yaml.safe_load(main(published)["eval.yaml"].decode("ascii"))
     assert listed["name"] == "MERGE-NLI"
     assert "accuracy on variants, each distinct one once" in listed["description"]
     assert listed["evaluation_framework"] == "inspect-ai"
@@ -159,7 +165,7 @@ def test_changed_data_are_the_next_minor_version(published: Desk, small: Path) -
     repo = published.hub.repo("dataset", NAME)
     files = dict(repo.commits[repo.branches["main"]].files)
     repo.add("main", files | {"LICENSE": Entry(b"free", False)}, "A licence")
-    result = published.good("dataset", "--repo", NAME, small)
+    result = published.good("dataset", small, NAME)
     assert "version v1.1.0: the data differ from those of v1.0.0" in result.out
     assert "  - snli/nouns/seeds.parquet" in result.out.splitlines()
     publish(published, small)
@@ -217,7 +223,7 @@ def test_a_bad_folder_is_not_published(desk: Desk, small: Path) -> None:
 @pytest.mark.slow
 def test_rights(desk: Desk, small: Path) -> None:
     """A dry run without a token reports it and continues; --yes is refused."""
-    shown = desk.good("dataset", "--repo", NAME, small, token=None)
+    shown = desk.good("dataset", small, NAME, token=None)
     assert "not logged in, which --yes needs: run `hf auth login`, or set HF_TOKEN" in shown.out
     result = publish(desk, small, token=None, code=1)
     assert "your token is not accepted; run `hf auth login` again" in result.err
@@ -312,7 +318,7 @@ def test_connection_cut_in_a_large_file(desk: Desk, small: Path) -> None:
 def test_killed_in_the_middle_of_a_large_file(desk: Desk, small: Path) -> None:
     (desk.home / "token").write_text(TOKEN)
     held = desk.hub.fail("lfs-put", nth=2, hold=True)
-    pid = desk.forks.start("publish", "dataset", "--repo", NAME, small, "--yes")
+    pid = desk.forks.start("publish", "dataset", small, NAME, "--yes")
     assert held.reached.wait(60)
     os.kill(pid, signal.SIGKILL)
     assert checked(desk.forks.end(pid)).code == -signal.SIGKILL
