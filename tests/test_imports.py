@@ -244,7 +244,7 @@ def run_python(code: str) -> subprocess.CompletedProcess[str]:
 
 
 HELP = {
-    "": "generate", "generate": "--source", "paraphrase": "--max-rounds",
+    "": "generate", "generate": "--source", "paraphrase": "--generator",
     "score": "--allow-missing", "annotate": "--annotator", "analyse": "first-answers",
     "agreement": "--plots",
 }  # fmt: skip
