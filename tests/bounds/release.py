@@ -1,7 +1,5 @@
 """Try sdist, wheel and each extra (or those of WORD…) from a clean clone: `make test-release`."""
 
-import os
-import shutil
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -12,7 +10,7 @@ from bounds import run
 BASE: Final = "base"
 DEMO: Final = "demo"
 
-CONTENTS: Final = ("uv", "tool", "run", "check-wheel-contents", "--ignore", "W002,W009")
+CONTENTS: Final = ("check-wheel-contents", "--ignore", "W002,W009")
 """W002, W009: both tokenizers have the same settings; there are three packages by design."""
 
 IMPORT: Final = """
@@ -25,7 +23,7 @@ def plain(name):
     return re.sub(r"[-_.]+", "-", name).lower()
 
 extra = sys.argv[1]
-wanted = [each for each in metadata.requires("merge-nli") if f'extra == "{extra}"' in each]
+wanted = [line for line in metadata.requires("merge-nli") if f'extra == "{extra}"' in line]
 modules = metadata.packages_distributions()
 for requirement in wanted:
     name = plain(re.match(r"[\\w.-]+", requirement)[0])
@@ -41,12 +39,11 @@ def main(words: Sequence[str]) -> int:
     run.PLACE.mkdir(exist_ok=True)
     run.make_distributions()
     files = [str(file) for file in sorted(run.DIST.iterdir()) if file.name != ".gitignore"]
-    good = all(
-        [
-            shown("uv", "tool", "run", "twine", "check", "--strict", *files),
-            shown(*CONTENTS, str(run.wheel())),
-        ]
-    )
+    good = True
+    for check in (("twine", "check", "--strict", *files), (*CONTENTS, str(run.wheel()))):
+        done = run.call("uv", "tool", "run", *check, cwd=run.CLONE)
+        run.say(done.stdout + done.stderr)
+        good = good and done.returncode == 0
     project = tomllib.loads((run.CLONE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     known = [BASE, *project["optional-dependencies"], DEMO]
     if unknown := set(words) - set(known):
@@ -63,16 +60,13 @@ def try_extra(name: str) -> bool:
     run.uv("venv", "--quiet", "--clear", "--python", sys.executable, str(place))
     run.uv("pip", "install", "--quiet", "-c", "constraints.txt", wheel, into=place)
     run.uv("pip", "check", into=place)
-    commands, folder = place / "bin", run.PLACE / "run" / f"release-{name}"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    commands, folder = place / "bin", run.new_folder(place.name)
     python, ours = str(commands / "python"), str(commands / "merge-nli")
     tried = {
         BASE: [[ours, "demo"]],  # whose message says what is missing
         DEMO: [[ours, "demo"], [ours, "check", "merge-nli"]],
     }.get(name, [[python, "-c", IMPORT, name]])
     codes = [2] if name == BASE else [0] * len(tried)
-    os.environ["HF_HOME"] = str(folder / "home")
     good = True
     for command, code in zip([[ours, "--version"], *tried], [0, *codes], strict=True):
         done = run.call(*command, cwd=folder)
@@ -82,12 +76,6 @@ def try_extra(name: str) -> bool:
             run.say(done.stdout[-2000:] + done.stderr[-2000:])
     run.say(f"{name}: {'good' if good else 'failed'}")
     return good
-
-
-def shown(*words: str) -> bool:
-    done = run.call(*words, cwd=run.CLONE)
-    run.say(done.stdout + done.stderr)
-    return done.returncode == 0
 
 
 if __name__ == "__main__":

@@ -78,15 +78,13 @@ def main(words: Sequence[str]) -> int:
         say(f"expected words of names such as 3.11-lowest, got {' '.join(words)}")
         return 2
     make_distributions()
-    table = [("environment", "demo", "base", "tests", "torch")]
+    table = [("environment", "demo", "base", "tests")]
     good = True
     for trial in trials:
         say(f"\n{trial.name}")
         outcomes = [try_demo(trial), try_base(trial), try_tests(trial)]
         good = good and all(ok for ok, _ in outcomes)
-        table.append(
-            (trial.name, *(message for _, message in outcomes), version_of(trial, "torch"))
-        )
+        table.append((trial.name, *(message for _, message in outcomes)))
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
         say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
@@ -122,7 +120,7 @@ def make_distributions() -> None:
 def try_demo(trial: Trial) -> tuple[bool, str]:
     extras = [word for name in demo_extras() for word in ("--extra", name)]
     commands = trial.environment("demo", *extras)
-    place = new_folder(trial, "demo")
+    place = new_folder(f"{trial.name}-demo")
     done = call(str(commands / "merge-nli"), "demo", cwd=place)
     if done.returncode or not (place / "runs" / "demo" / "report.html").is_file():
         return failed(trial, "demo", done)
@@ -134,7 +132,7 @@ def try_base(trial: Trial) -> tuple[bool, str]:
     if not made.is_dir():
         return False, "no dataset"
     commands = trial.environment("base")
-    place = new_folder(trial, "base")
+    place = new_folder(f"{trial.name}-base")
     done = call(str(commands / "merge-nli"), "demo", cwd=place)
     if done.returncode != 2 or LACKING not in done.stderr or "Traceback" in done.stderr:
         return failed(trial, "base", done)
@@ -159,7 +157,7 @@ def try_tests(trial: Trial) -> tuple[bool, str]:
     options = ["-q", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider"]
     kinds = ("DeprecationWarning", "PendingDeprecationWarning", "ResourceWarning")
     ignored = [word for kind in kinds for word in ("-W", f"ignore::{kind}")]
-    new_folder(trial, "tests")
+    new_folder(f"{trial.name}-tests")
     done = call(str(commands / "python"), "-m", "pytest", *options, *ignored, cwd=CLONE)
     last = done.stdout.rstrip().rpartition("\n")[2]
     text = ", ".join(re.findall(r"\d+ (?:passed|failed|errors?)", last)) or "none ran"
@@ -203,16 +201,9 @@ def wheel() -> Path:
     return file
 
 
-def version_of(trial: Trial, package: str) -> str:
-    frozen = (PLACE / f"{trial.name}-tests.txt").read_text(encoding="utf-8")
-    return next(
-        (line.partition("==")[2] for line in frozen.splitlines() if line.startswith(package)), ""
-    )
-
-
-def new_folder(trial: Trial, kind: str) -> Path:
+def new_folder(name: str) -> Path:
     """Make an empty working folder; its `home` becomes the cache, HF_HOME."""
-    folder = PLACE / "run" / f"{trial.name}-{kind}"
+    folder = PLACE / "run" / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     os.environ["HF_HOME"] = str(folder / "home")
@@ -232,14 +223,9 @@ def call(*words: str, cwd: Path, check: bool = False) -> subprocess.CompletedPro
     """Run a command, with this environment's commands at the end of the path."""
     path = os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)])
     return subprocess.run(
-        words,
-        cwd=cwd,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        check=check,
-        timeout=LONGEST,
-    )
+        words, cwd=cwd, env={**os.environ, "PATH": path}, capture_output=True, text=True,
+        check=check, timeout=LONGEST,
+    )  # fmt: skip
 
 
 def say(text: str) -> None:

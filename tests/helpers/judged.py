@@ -14,15 +14,6 @@ from helpers.dataset_files import seed_row, variant_row, write_source
 from merge_dataset.annotation import Session, open_session, read_answers, read_session
 from merge_dataset.annotation.sample import Item
 from merge_dataset.schema import LABELS
-from merge_metric.agreement.coefficients import (
-    Codes,
-    Level,
-    Weighting,
-    alphas,
-    coincidences,
-    confusions,
-    kappas,
-)
 
 BAD: Final = "facebook/bart-base"
 MLMS: Final = (
@@ -119,13 +110,3 @@ def make_item(word_class: str, *mlms: str, seed_id: str, **facts: Any) -> Item:
 def answers_table(rows: Iterable[tuple[str, str, int, int]]) -> pa.Table:
     names = ("annotator", "variant_id", "fluency", "reasoning")
     return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows])
-
-
-def kappa(a: Codes, b: Codes, k: int, weighting: Weighting) -> float:
-    """Cohen's κ of two annotators' answers to the same items."""
-    return float(kappas(confusions(a, b, k).sum(axis=0)[None], weighting)[0])
-
-
-def alpha(codes: Codes, k: int, level: Level) -> float:
-    """Krippendorff's α of answers with the shape (annotators, items)."""
-    return float(alphas(coincidences(codes, k).sum(axis=0)[None], level)[0])

@@ -1,13 +1,19 @@
+"""`merge-nli score`: limits, figures by hand, clusters; errors."""
+
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.commands import refused, run
-from helpers.scored_folder import E, predicted
+from helpers.dataset_files import write_plain, write_source
+from helpers.pages import commands, section
+from helpers.scored_folder import SEEDS, VARIANTS, E, predicted, problem_row
 from typer.testing import Result
 
-from merge_metric.score import fails, failures, read_gates
+from merge_metric.score import fails, failures, read_gates, score_file
 
 
 @pytest.fixture
@@ -81,3 +87,66 @@ def test_figures_on_request(files: tuple[Path, str, str]) -> None:
     assert heading.split().count("S") == 1
     assert "SBW@75: Share of seeds with the same wrong answer to at least 75 % of" in result.stdout
     assert "CORE" not in score(*files).stdout
+
+
+@pytest.fixture
+def predictions(tmp_path: Path) -> Path:
+    return write_plain(tmp_path / "p.parquet", predicted("snli"))
+
+
+def test_a_variant_counts_under_each_of_its_models(predictions: Path, folder: Path) -> None:
+    """Big suggested 1 and 2 of a's three variants, small 1 and 3."""
+    (nouns,) = score_file(predictions, folder, ["snli_nouns"], by=["mlms"]).values()
+    groups = nouns["by_group"]["mlms"]
+    assert [groups[name]["n_variants"] for name in ("x/big", "y/small")] == [3, 3]
+    big = groups["x/big"]
+    assert big["variant_accuracy"] == pytest.approx((2 / 3 + 1) / 2)
+    assert big["relaxed_fooling_rate"] == 0.25
+    assert groups["y/small"]["variant_accuracy"] == 1.0
+
+
+@pytest.mark.slow
+def test_quiet(folder: Path, predictions: Path) -> None:
+    """With --quiet, warnings are shown but no progress, wherever the option is given."""
+    command = [sys.executable, "-m", "generation", "score", str(predictions), "--quiet"]
+    command += ["--dataset", str(folder), "--per-seed", "seeds.csv"]
+    done = subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=True)
+    assert "seeds.csv: written" not in done.stderr
+    assert "fewer than 30 seeds" in done.stderr
+    assert done.stdout.startswith("snli")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The small dataset folder in the working directory, with predictions of two models."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("bert", "other"):
+        pq.write_table(pa.Table.from_pylist(predicted("snli")), tmp_path / f"{name}.parquet")
+    texts = {"premise": "A dog runs.", "hypothesis": "An animal runs."}
+    seeds, variants = (
+        [problem_row(name) | texts for name in names if name.startswith("snli")]
+        for names in (SEEDS, VARIANTS)
+    )
+    write_source(tmp_path / "merge-nli", seeds, variants)
+
+
+@pytest.mark.usefixtures("here")
+def test_clusters_need_intervals() -> None:
+    vain = "expected intervals by bootstrap, which clusters by premise change"
+    for command, message in (
+        ("analyse hardest bert.parquet", "which say how seeds vary, got 'premise' with hardest"),
+        ("analyse curves bert.parquet", vain),
+        ("report bert.parquet --n-bootstrap 0", vain),
+    ):
+        words = f"{command} --cluster premise --dataset merge-nli".split()
+        assert message in run(*words, code=2).stderr
+    told = refused(*"compare bert.parquet other.parquet --cluster x --dataset merge-nli".split())
+    assert "premise or hypothesis, got 'x' for snli" in told
+
+
+@pytest.mark.usefixtures("here")
+def test_the_pipeline_of_the_readme() -> None:
+    (words,) = commands(section("merge_metric/README.md", "In a pipeline"))
+    result = run(*words, code=1)
+    assert "snli: seed_variant_accuracy is 0.3333, wanted 0.7 or more" in result.stderr
+    assert "snli: relaxed_fooling_rate is 0.5, wanted 0.4 or less" in result.stderr

@@ -187,3 +187,17 @@ def test_an_unfinished_suggest_is_not_taken_for_the_one_before(
     for ablation in (None, "union"):
         with pytest.raises(FileNotFoundError, match="expected suggestions in"):
             build(other.path, ablation=ablation)
+
+
+def test_a_build_beside_its_run_leaves_the_run_as_it_was(run: RunFolder, tmp_path: Path) -> None:
+    other = copy_of(run, tmp_path / "other")
+    fine = build(other.path, into="fine", tag_match="fine", min_replacements=15)
+    assert fine.manifest.is_file()
+    assert [Config.read(made.config).tag_match for made in (fine, other)] == ["fine", "coarse"]
+    assert bytes_made(other) == bytes_made(run)
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", ".hidden", "suggestions", "tasks"])
+def test_a_build_stays_inside_its_run(run: RunFolder, name: str) -> None:
+    with pytest.raises(ValueError, match=f"into: expected for the build a name .*, got '{name}'"):
+        build(run.path, into=name)

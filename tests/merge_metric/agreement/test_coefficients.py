@@ -1,24 +1,42 @@
-"""κ and α: by hand, against libraries on random answers, and resampled."""
+"""Agreement: κ and α by hand, against libraries on random answers, and resampled."""
 
-from typing import get_args
+import json
+from pathlib import Path
+from typing import Any, get_args
 
 import krippendorff
 import numpy as np
+import pyarrow as pa
 import pytest
-from helpers.judged import alpha, kappa
+from helpers.commands import refused, run
+from helpers.judged import answers_table, fill_in, make_item
+from helpers.paraphrase_run import write_paraphrase_run
 from sklearn.metrics import cohen_kappa_score
 
+from merge_dataset.annotation import open_session
+from merge_dataset.export import export_dataset
 from merge_metric.agreement.coefficients import (
     Codes,
     Level,
     Weighting,
+    alpha_table,
     alphas,
     coincidences,
+    confusion_tables,
     confusions,
     kappas,
+    pair_table,
     resampled,
 )
+from merge_metric.agreement.judgements import SAME, Judgements
+from merge_metric.agreement.shares import meaning_table
 from merge_metric.seed_variant_accuracy.options import Settings
+from merge_metric.tables import Table
+
+
+def kappa(a: Codes, b: Codes, k: int, weighting: Weighting) -> float:
+    """Cohen's κ of two annotators' answers to the same items."""
+    return float(kappas(confusions(a, b, k).sum(axis=0)[None], weighting)[0])
 
 
 def by_sklearn(a: Codes, b: Codes, k: int, weighting: Weighting) -> float:
@@ -49,7 +67,7 @@ def random_codes(rng: np.random.Generator, annotators: int, n: int, k: int) -> C
 
 
 @pytest.mark.parametrize("number", range(20))
-def test_figures_and_replicates_are_those_of_libraries(number: int) -> None:
+def test_figures_are_those_of_libraries(number: int) -> None:
     rng = np.random.default_rng(number)
     k = int(rng.choice([2, 5]))
     codes = random_codes(rng, int(rng.integers(2, 6)), int(rng.integers(4, 30)), k)
@@ -57,13 +75,9 @@ def test_figures_and_replicates_are_those_of_libraries(number: int) -> None:
     for weighting in get_args(Weighting):
         expected = pytest.approx(by_sklearn(a, b, k, weighting), rel=1e-12, nan_ok=True)
         assert kappa(a, b, k, weighting) == expected
-        (replicate,) = kappas(confusions(a, b, k).sum(axis=0)[None], weighting)
-        assert replicate == expected
     for level in get_args(Level):
         expected = pytest.approx(by_krippendorff(codes, k, level), rel=1e-12, nan_ok=True)
-        assert alpha(codes, k, level) == expected
-        (replicate,) = alphas(coincidences(codes, k).sum(axis=0)[None], level)
-        assert replicate == expected
+        assert alphas(coincidences(codes, k).sum(axis=0)[None], level)[0] == expected
 
 
 def test_seeds_are_drawn_with_all_their_variants() -> None:
@@ -74,3 +88,162 @@ def test_seeds_are_drawn_with_all_their_variants() -> None:
     draws = resampled(["s", "t", "s", "u"], Settings(n_bootstrap=50))
     assert (draws[:, 0] == draws[:, 2]).all()
     assert set(draws[:, [0, 1, 3]].sum(axis=1)) == {3.0}
+
+
+NONE = Settings(n_bootstrap=0)
+
+
+def judgements(*rows: tuple[str, str, int, int], **classes: str) -> Judgements:
+    items = {
+        variant: make_item(word_class, seed_id=variant) for variant, word_class in classes.items()
+    }
+    return Judgements.from_answers(answers_table(rows), items, {})
+
+
+def row(table: Table, **wanted: Any) -> dict[str, Any]:
+    (found,) = [r for r in table.rows if all(r[key] == value for key, value in wanted.items())]
+    return dict(found)
+
+
+TWO = (
+    ("ann", "a", 5, 5), ("ben", "a", 5, 4),
+    ("ann", "b", 4, 4), ("ben", "b", 5, 4),
+    ("ann", "c", 1, 2), ("ben", "c", 1, 3),
+    ("ann", "d", 5, 5),
+)  # fmt: skip
+"""Good for ann are a and d; for ben, a and b."""
+
+
+def test_good_is_judged_by_each_annotator() -> None:
+    """Out of a, b and c, ann finds a good, ben a and b: agreement 2/3, by chance 1/3·2/3 + 2/3·1/3.
+
+    κ = (2/3 − 4/9) / (1 − 4/9) = 0.4.
+    """
+    found = row(pair_table(judgements(*TWO), NONE), score="good")
+    assert (found["a"], found["b"], found["n_both"]) == ("ann", "ben", 3)
+    assert found["agreement"] == pytest.approx(2 / 3)
+    assert found["kappa"] == pytest.approx(0.4)
+    assert "kappa_linear" not in found
+
+
+def test_what_is_undefined_is_said() -> None:
+    table = pair_table(judgements(("ann", "a", 5, 4), ("ben", "a", 5, 4), ("eve", "b", 1, 1)), NONE)
+    same, apart = row(table, a="ann", b="ben", score="F"), row(table, a="ann", b="eve", score="F")
+    assert (same["kappa"], same["agreement"]) == (None, 1)
+    assert same["note"] == "undefined: every answer is 5"
+    assert (apart["kappa"], apart["agreement"], apart["n_both"]) == (None, None, 0)
+    assert apart["note"] == "both judged none"
+    assert row(table, a="ann", b="ben", score="good")["note"] == "undefined: every answer is good"
+    assert "nan" not in table.to_text() + table.to_json()
+    alphas = alpha_table(judgements(("ann", "a", 1, 1), ("ben", "a", 1, 2)), NONE)
+    assert row(alphas, score="F")["note"] == "undefined: every answer is 1"
+    assert row(alphas, score="good")["note"] == "undefined: every answer is not good"
+    assert row(alphas, score="R")["note"] == ""
+    none = alpha_table(judgements(("ann", "a", 1, 1), ("ben", "b", 1, 2)), NONE)
+    assert {r["note"] for r in none.rows} == {"no two judged the same"}
+
+
+def test_the_mean_is_over_pairs_that_have_a_kappa() -> None:
+    """Three pairs: ann and ben 0.4, ann and eve 1, ben and eve none, as they share only c."""
+    three = judgements(*TWO, ("eve", "c", 1, 1), ("eve", "d", 5, 5))
+    table = pair_table(three, NONE)
+    assert "note" not in {column.key for column in pair_table(judgements(*TWO), NONE).columns}
+    mean = row(table, b="(mean)", score="good")
+    assert mean["a"] == "3 pairs"
+    assert mean["kappa"] == pytest.approx((0.4 + 1) / 2)
+    assert mean["agreement"] == pytest.approx((2 / 3 + 1 + 1) / 3)
+    assert mean["note"] == "κ: of the 2 pairs that have one"
+
+
+def test_no_interval_from_samples_most_of_which_say_nothing() -> None:
+    """One variant in a hundred differs: a third of the resamples lack it, and have no κ."""
+    rows = [(name, f"v{i}", 5, 5 if i else 1) for name in ("ann", "ben") for i in range(100)]
+    table = pair_table(judgements(*rows), Settings(n_bootstrap=200, rng_seed=0))
+    found = row(table, score="R")
+    assert (found["kappa"], found["kappa_ci"]) == (1, None)
+    assert found["agreement_ci"] == [1, 1]
+
+
+def test_confusion_has_one_in_rows_and_the_other_in_columns() -> None:
+    """For a, b and c: F 5–5, 4–5 and 1–1; R 5–4, 4–4 and 2–3; good for both, ben, neither."""
+    scores, good = confusion_tables(judgements(*TWO))
+    assert scores.title == "What ann said (rows) where ben said what (columns)"
+    counts = {(r["answer"], key): r[key] for r in scores.rows for key in r if key != "answer"}
+    assert {place: n for place, n in counts.items() if n} == {
+        ("5", "F5"): 1, ("4", "F5"): 1, ("1", "F1"): 1, ("5", "R4"): 1, ("4", "R4"): 1,
+        ("2", "R3"): 1,
+    }  # fmt: skip
+    expected = {"a": "ann", "b": "ben", "both": 1, "a_only": 0, "b_only": 1, "neither": 1}
+    assert good.rows == (expected,)
+
+
+def test_answers_have_to_be_there_and_known() -> None:
+    with pytest.raises(ValueError, match="got 2 to others, such as 'c'"):
+        judgements(*TWO, a="noun", b="noun")
+
+
+def judged(*said: str) -> Judgements:
+    """Answers of annotators a, b, … to pairs 0, 1, …: y, n, or a dot for none."""
+    rows = [
+        {"annotator": "abc"[who], "variant_id": f"snli:{n}/p", "equivalent": answer == "y"}
+        for who, answers in enumerate(said)
+        for n, answer in enumerate(answers)
+        if answer != "."
+    ]
+    return Judgements.from_answers(pa.Table.from_pylist(rows), {}, {})
+
+
+def test_the_papers_figures_fit_together() -> None:
+    """99 % is agreement: with 90 times both yes, 9 times both no and one of each, κ is .94."""
+    part = judged("y" * 91 + "n" * 9, "y" * 90 + "n" * 10)
+    a, b = part.codes[SAME]
+    assert kappa(a, b, 2, "plain") == pytest.approx(0.942, abs=0.0005)
+    assert np.mean(a == b) == 0.99
+    # With 99 equal pairs for both, the last pair would make κ 1 or 0.
+    for last in ("nn", "yn"):
+        both = judged(*("y" * 99 + letter for letter in last))
+        a, b = both.codes[SAME]
+        assert kappa(a, b, 2, "plain") == (1 if last == "nn" else 0)
+
+
+def test_shares_by_hand() -> None:
+    table = meaning_table(judged("yynn", "yn.y", "y..y"))
+    rows = {(row["by"], row["group"]): row for row in table.rows}
+    whole = rows["all", ""]
+    assert (whole["n"], whole["n_answers"], whole["n_yes"], whole["n_by_all"]) == (4, 9, 6, 1)
+    assert (whole["yes"], whole["by_all"]) == (6 / 9, 1 / 4)
+    assert [rows["annotator", name]["yes"] for name in "abc"] == [0.5, 2 / 3, 1.0]
+    assert [rows["annotator", name]["n"] for name in "abc"] == [4, 3, 2]
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """The command shows κ, α, confusion and shares; plots; nothing about masked LMs."""
+    paraphrases = tmp_path / "merge-nli"
+    export_dataset(write_paraphrase_run(tmp_path / "run"), paraphrases)
+    session = open_session(tmp_path / "pairs", paraphrases, ["snli_paraphrases"])
+    names = sorted(session.items)
+    assert len(names) > 2
+    for who, no in (("ann", names[:2]), ("bo", names[:1])):
+        said = [{"variant_id": name, "equivalent": name not in no} for name in names]
+        fill_in(session.folder / f"answers/{who}.csv", said)
+    words = ("agreement", session.folder, "--n-bootstrap", 50)
+    tables = json.loads(run(*words, "--format", "json").stdout)["tables"]
+    assert list(tables) == ["kappa", "alpha", "confusion same", "meaning"]
+    n = len(names)
+    row = tables["kappa"]["rows"][0]
+    assert (row["score"], row["n_both"]) == ("same", n)
+    assert row["agreement"] == pytest.approx((n - 1) / n)
+    by_chance = (n - 2) / n * (n - 1) / n + 2 / n * 1 / n
+    assert row["kappa"] == pytest.approx(((n - 1) / n - by_chance) / (1 - by_chance))
+    (who_said,) = tables["confusion same"]["rows"]
+    assert [who_said[key] for key in ("both", "a_only", "b_only", "neither")] == [n - 2, 0, 1, 1]
+    assert tables["meaning"]["rows"][0]["by_all"] == pytest.approx((n - 2) / n)
+    assert [row["group"] for row in tables["meaning"]["rows"]] == ["", "snli", "ann", "bo"]
+    drawn = refused(*words, "--plots", tmp_path / "plots")
+    assert "--plots: expected scores of fluency and reasoning" in drawn
+    text = run(*words).stdout
+    assert "κ linear" not in text
+    assert "Paraphrases that mean the same as their original" in text
+    some = ("--annotations", session.folder, "--config", "snli_paraphrases")
+    told = refused("analyse", "signals", "--dataset", paraphrases, *some)
+    assert "expected scores of fluency and reasoning, got answers about para" in told

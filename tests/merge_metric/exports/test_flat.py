@@ -1,5 +1,6 @@
 import csv
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.subsampled_folder import SUBSAMPLES, write_folder
 
+from merge_dataset.checks import check_dataset
 from merge_dataset.schema import LABELS, arrow_schema
+from merge_metric.exports.croissant import FILE, export_croissant
 from merge_metric.exports.flat import export_csv, export_jsonl, export_mini_datasets, write_rows
 from merge_metric.exports.registry import MARK, Exported
 
@@ -146,3 +149,22 @@ def test_only_an_earlier_export_is_replaced(folder: Path, tmp_path: Path) -> Non
         with pytest.raises(FileExistsError, match=r"expected no files there, got others: name"):
             export_csv(Exported(folder=folder, overwrite=True), place)
     assert [path.name for path in mine.iterdir()] == ["notes.txt"]
+
+
+def test_version_and_date(folder: Path) -> None:
+    export_croissant(Exported(folder=folder))
+    assert "version" not in json.loads((folder / FILE).read_text())
+    again = Exported(folder=folder, overwrite=True)
+    export_croissant(again, "1.0.0", datetime(2026, 1, 31))
+    metadata = json.loads((folder / FILE).read_text())
+    assert (metadata["version"], metadata["datePublished"]) == ("1.0.0", "2026-01-31")
+
+
+def test_the_folder_stays_a_good_dataset(folder: Path) -> None:
+    before = check_dataset(folder)
+    export_croissant(Exported(folder=folder))
+    assert check_dataset(folder) == before
+    card = folder / "README.md"
+    card.write_text(card.read_text().replace("\nlicense:", "\nterms:"))
+    with pytest.raises(ValueError, match=r"README\.md: expected a card .*, got 'license'; `merge"):
+        export_croissant(Exported(folder=folder, overwrite=True))

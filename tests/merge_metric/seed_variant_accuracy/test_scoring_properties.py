@@ -1,14 +1,28 @@
+"""Properties of figures, signatures, and formulas against libraries."""
+
 import random
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers import metric_oracle as oracle
-from helpers.metric_oracle import LABELS, Row, columns
+from helpers.metric_oracle import LABELS, Row, columns, problems, random_problems
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
+from scipy.spatial.distance import jensenshannon
 
-from merge_metric.seed_variant_accuracy.scoring import score
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE, figures
+from merge_metric.seed_variant_accuracy.scoring import (
+    VERSION,
+    count,
+    jensen_shannon,
+    kolmogorov_smirnov,
+    read_rows,
+    score,
+)
 
 LABEL = st.sampled_from(LABELS)
 SEEDS = st.lists(
@@ -115,3 +129,128 @@ def test_labels_are_names(seeds: Seeds, names: list[str]) -> None:
     second = without_signature(plain(renamed, opposites=opposites))
     assert {new[k]: v for k, v in first.pop("by_label").items()} == second.pop("by_label")
     assert first == second
+
+
+ROWS = problems("E E EENC", "N N NEC", "C E CCE")
+SUBSAMPLES = [[0, 1]] * len(ROWS)
+
+
+def signatures(rows: list[Row] = ROWS, **options: Any) -> tuple[str, str]:
+    result = score(**{**columns(rows), "n_bootstrap": 10, **options})
+    return result["signature"], result["signature_short"]
+
+
+def test_every_option_changes_it() -> None:
+    settings: list[dict[str, Any]] = [
+        {}, *({"correctness_threshold": n} for n in (1, 10, 100)),
+        *({"n_bootstrap": n} for n in (0, 1, 100)), *({"rng_seed": n} for n in (1, 10, 100)),
+        *({"subsamples": [list(range(n))] * len(ROWS)} for n in (1, 2, 10)),
+        *({"opposites": pairs} for pairs in ([], [("entailment", "neutral")])),
+        *({"labels": labels} for labels in (LABELS[::-1], [*LABELS, "other"])),
+    ]  # fmt: skip
+    result = [signatures(**options) for options in settings]
+    for form in zip(*result, strict=True):
+        assert len(set(form)) == len(settings)
+
+
+def test_other_data_change_it() -> None:
+    """A draw of equal sizes is other data; other answers are not, nor a seed without replicates."""
+    others = {
+        "a variant fewer": ROWS[:-1],
+        "seeds fewer": ROWS[:4],
+        "another seed": [replace(r, seed_id=r.seed_id.replace("s:2", "s:3")) for r in ROWS],
+        "another gold label": [
+            replace(r, gold="neutral") if r.seed_id == "s:0" else r for r in ROWS
+        ],
+        "a variant more": [*ROWS, ROWS[0]],
+    }
+    for name, rows in others.items():
+        assert all(a != b for a, b in zip(signatures(), signatures(rows), strict=True)), name
+    rows = problems("E E EENC", "N N NECN")
+    one = [[0], [0], [1], [1]] * 2
+    other = [[0, 1], [0], [1], []] * 2
+    assert signatures(rows, subsamples=one)[0] != signatures(rows, subsamples=other)[0]
+    neutral = [replace(row, prediction="neutral", own="neutral") for row in ROWS]
+    assert signatures(neutral) == signatures()
+    assert signatures(n_bootstrap=0, rng_seed=1) == signatures(n_bootstrap=0, rng_seed=2)
+
+
+def test_what_it_reads_like() -> None:
+    long, short = signatures(correctness_threshold=75, rng_seed=42, subsamples=SUBSAMPLES)
+    parts = dict(part.split(":") for part in long.split("|"))
+    assert parts.items() >= {
+        "ct": "75", "subsamples": "2", "bootstrap": "10", "rng_seed": "42", "version": VERSION,
+        "labels": "entailment,neutral,contradiction", "opposites": "entailment-contradiction",
+    }.items()  # fmt: skip
+    assert version("merge-nli") == VERSION
+    assert "\n" not in long
+    assert [part.split(":")[1] for part in short.split("|")] == list(parts.values())
+
+
+@pytest.mark.parametrize("labels", [2, 3, 7])
+def test_jensen_shannon_against_scipy(labels: int) -> None:
+    rng = np.random.default_rng(labels)
+    p, q = rng.dirichlet([0.3] * labels, size=(2, 200))
+    p[:50, 0], q[25:75, -1] = 0.0, 0.0
+    p, q = (x / x.sum(axis=1, keepdims=True) for x in (p, q))
+    result = jensen_shannon(p, q)
+    expected = [jensenshannon(a, b, base=2) ** 2 for a, b in zip(p, q, strict=True)]
+    assert result == pytest.approx(expected, abs=1e-12)
+    assert jensen_shannon(q, p) == pytest.approx(result, abs=1e-15)
+    assert result.shape == (200,)
+
+
+def test_jensen_shannon_stays_within_its_bounds() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet([1, 1, 1], size=2000)
+    nearly = p * (1 + 1e-15 * rng.standard_normal(p.shape))
+    assert (jensen_shannon(p, nearly) >= 0).all()
+    one_hot = np.eye(3)[rng.integers(3, size=500)]
+    assert (jensen_shannon(one_hot, np.roll(one_hot, 1, axis=1)) <= 1).all()
+
+
+@pytest.mark.parametrize("labels", [2, 3, 7])
+def test_kolmogorov_smirnov_against_scipy(labels: int) -> None:
+    """Compare with `ks_2samp` of samples in which labels have the given frequencies."""
+    rng = np.random.default_rng(labels)
+    times = rng.multinomial(60, rng.dirichlet([0.5] * labels, size=40), size=(2, 40))
+    p, q = times / 60
+    result = kolmogorov_smirnov(p, q)
+    samples = [[np.repeat(range(labels), row) for row in time] for time in times]
+    expected = [
+        stats.ks_2samp(x, y, method="asymp").statistic for x, y in zip(*samples, strict=True)
+    ]
+    assert result == pytest.approx(expected, abs=1e-12)
+    assert kolmogorov_smirnov(q, p) == pytest.approx(result, abs=1e-15)
+
+
+def test_equal_to_the_package_of_the_index() -> None:
+    """`llm-consistency` 1.1, if it is installed: MCA, CORE and agreement-gated accuracy."""
+    package = pytest.importorskip("llm_consistency.metrics", reason="pip install llm-consistency")
+    rng = random.Random(5)
+    for _ in range(30):
+        rows = random_problems(rng, seeds=rng.randint(1, 30), variants=(1, 25))
+        results = [
+            package.build_question_consistency_result(
+                name, [(row.prediction, row.prediction == row.gold) for row in variants]
+            )
+            for name, variants in oracle.by_seed(rows).items()
+        ]
+        result = plain(rows, correctness_threshold=(ct := rng.randint(1, 100)))
+        curve = result["sv_curve"]["accuracy"]
+        assert curve == [package.mca(results, n / 100) for n in range(1, 101)]
+        assert result["core_index"] == pytest.approx(package.core_index(results), abs=1e-12)
+        gated = package.agreement_gated_accuracy(results, ct / 100)
+        assert (result["agreement_gated_accuracy"] or 0) == pytest.approx(gated, abs=1e-11)
+        agreement = sum(result.rc_agree for result in results) / len(results)
+        assert result["agreement"] == pytest.approx(agreement, abs=1e-11)
+
+
+def test_every_figure_is_in_the_catalogue() -> None:
+    computed = figures(count(read_rows(**columns(ROWS)))).scalars
+    assert set(CATALOGUE) == set(computed)
+    rows = CATALOGUE.values()
+    assert all(figure.name and figure.meaning.endswith(".") for figure in rows)
+    headings = [figure.heading for figure in rows]
+    assert len(set(headings)) == len(headings)
+    assert max(map(len, headings)) <= 8

@@ -87,3 +87,15 @@ def test_csv_has_unrounded_values_and_bounds() -> None:
         "c,,,,,,-1",
     ]
     assert Table("t", "T", table.columns, ()).to_csv() == "model,x"
+
+
+def test_marks_of_a_table() -> None:
+    columns = (Column("rank", "rank"), Column("model", "model"), Column("x", "x", "share"))
+    rows = ({"rank": "1", "model": "a", "x": 0.5, "n_seeds": 29}, {"model": "b", "n_seeds": 30})
+    table = Table("t", "T", columns, rows)
+    assert table.to_text().splitlines()[4].split() == ["1", "a†", "50.0"]
+    assert "| 1 | a† | 50.0 |" in table.to_markdown()
+    assert r"a\dag{}" in table.to_latex()
+    assert "†" not in table.to_csv() + table.to_json()
+    cell = Table("t", "T", columns[2:], ({"x": 0.5, "x_n_seeds": 3}, {"x": 1.0, "x_n_seeds": 99}))
+    assert cell.to_text().split()[3:5] == ["50.0†", "100.0"]
