@@ -1,25 +1,48 @@
-"""Changed predictions on variants judged good and bad, and the estimated rate on good variants.
+"""Are models fooled by bad variants? Figures on good variants, beside those on bad ones and on all.
 
 Where only some variants were judged, predictions for the others make the estimate more precise.
 Rates are over variants: seed-variant accuracy is not a mean over variants, so that judgements of a
-sample cannot correct it.
+sample cannot correct it. Figures of seeds are contrasts on the same seeds, with equally many
+variants of each.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from merge_dataset.annotation import ENOUGH
+from merge_dataset.layout import format_in
 from merge_metric.agreement.shares import newcombe, wilson
-from merge_metric.analyses.measures import RUN_COLUMNS, Floats, Ints, Row, sums_by, titled
+from merge_metric.analyses.measures import (
+    FOOLING,
+    RUN_COLUMNS,
+    Floats,
+    Ints,
+    Row,
+    identity,
+    sums_by,
+    titled,
+)
 from merge_metric.analyses.registry import Request
-from merge_metric.analyses.variant_rows import VariantRows
+from merge_metric.analyses.variant_groups import FIXED_DRAWS, random_ranks
+from merge_metric.analyses.variant_rows import VariantRows, read_judgements, variant_rows
+from merge_metric.frame.joined import Frame
+from merge_metric.seed_variant_accuracy.counts import count
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
-from merge_metric.seed_variant_accuracy.resampling import interval, resampled_units, seed_weights
-from merge_metric.tables import Table, columns, interval_columns
+from merge_metric.seed_variant_accuracy.resampling import (
+    compare_all,
+    interval,
+    resampled_units,
+    seed_weights,
+)
+from merge_metric.seed_variant_accuracy.scoring import summarise
+from merge_metric.tables import Table, columns, figure_column, figure_values, interval_columns
 from merge_metric.tables.plots import bar_panels
 
 COLUMNS: Final = ("word_class",)
@@ -155,3 +178,102 @@ def corrected_rate(sums: Floats) -> Floats:
 
 plot_validity: Final = partial(bar_panels, series=_SHOWN, label="changed predictions, %")
 """Function that draws the rates of each model as bars."""
+
+
+# --- Good variants beside as many of all ---
+
+_KEYS: Final = ("seed_accuracy", "seed_variant_accuracy", *FOOLING)
+_ALL, GOOD = "as many of all", "good"
+_MOVING: Final = ("seed_variant_accuracy", "relaxed_fooling_rate")
+"""Figures whose difference is shown."""
+
+
+def good(
+    request: Request, *, annotations: Sequence[str] = (), settings: Settings = USUAL
+) -> Table:
+    """Make two rows per model and configuration, of `good_rows`."""
+    judged = read_judgements(annotations) if annotations else None
+    frames = request.frames(with_rows=True)
+    rows = [row for frame in frames for row in good_rows(frame, judged, settings=settings)]
+    return good_table(rows, settings, request.cluster)
+
+
+def good_table(
+    rows: Sequence[Row], settings: Settings, cluster: str = "", *, model_first: bool = False
+) -> Table:
+    """Make the table of `good_rows` of any frames."""
+    if not rows:
+        raise ValueError(
+            "expected variants that are good by their `quality`, which `merge-nli build` fills "
+            "where a masked LM's ranks or likelihoods are known, or by annotations, got none"
+        )
+    known = [CATALOGUE[key].at(settings.correctness_threshold) for key in _KEYS]
+    moved = {f"{of.key}_difference": f"{of.heading} diff." for of in known if of.key in _MOVING}
+    shown = (
+        *RUN_COLUMNS[:: -1 if model_first else 1],
+        *columns(variants="variants"),
+        *columns("count", n_seeds="seeds"),
+        *columns("threshold", variants_per_seed="per seed"),
+        *map(figure_column, known),
+        *interval_columns("points", **moved),
+    )
+    limits = {row["config"]: row["limit"] for row in rows if row["limit"] is not None}
+    values = {"limits": limits, "enough": ENOUGH, "draws": FIXED_DRAWS}
+    return titled("good", shown, rows, units=resampled_units(cluster), **values)
+
+
+def good_rows(
+    frame: Frame, judged: pa.Table | None = None, *, settings: Settings = USUAL
+) -> list[Row]:
+    """Make the rows of as many of all variants and of the good ones, on the seeds that have some.
+
+    Good are the variants that are `judged` so or, without judgements, the better half by `quality`,
+    from its median. All variants of a seed are drawn from `FIXED_DRAWS` times. Without a variant
+    known to be good there are no rows.
+    """
+    key, rows = "quality" if judged is None else "good", frame.rows
+    if judged is None and key not in format_in(frame.folder, frame.config).signals:
+        return []
+    wanted = (key,) if judged is None else ()
+    table = variant_rows(frame.folder, frame.config, wanted, frame=frame, judged=judged).table
+    value = pc.fill_null(pc.cast(table[key], pa.float64()), float("nan")).to_numpy()
+    if np.isnan(value).all():
+        return []
+    limit = float(np.nanmedian(value)) if judged is None else None
+    is_good = value >= (1 if limit is None else limit)  # one that is not known is not
+    drawn = replace(
+        rows,
+        draw_row=np.repeat(np.arange(len(value)), FIXED_DRAWS),
+        draw_subsample=np.tile(np.arange(FIXED_DRAWS), len(value)),
+        n_subsamples=FIXED_DRAWS,
+    )
+    seed = rows.seed[drawn.draw_row]
+    n_good = np.bincount(rows.seed[is_good], minlength=len(rows.seed_ids))
+    ranks = random_ranks(seed * FIXED_DRAWS + drawn.draw_subsample, settings.rng_seed)
+    counts = {
+        GOOD: count(drawn, draws=np.flatnonzero(is_good[drawn.draw_row])),
+        _ALL: count(drawn, draws=np.flatnonzero(ranks < n_good[seed])),
+    }
+    if not counts[GOOD].seed_ids:
+        return []
+    of_rows: dict[str, Row] = {}
+    for name, part in counts.items():
+        result = summarise([part], settings)[0]
+        per_seed = float(part.n_variants.sum() / part.present.sum())
+        row = identity(frame) | {"variants": name, "limit": limit, "variants_per_seed": per_seed}
+        of_rows[name] = row | figure_values(result, [CATALOGUE[key] for key in _KEYS])
+    if settings.n_bootstrap:
+        gaps = compare_all([*counts.values()], settings)[0][0, 1]
+        for key in _MOVING:
+            of_rows[GOOD][f"{key}_difference"] = gaps[key]["difference"]
+            of_rows[GOOD][f"{key}_difference_ci"] = gaps[key]["ci"]
+    of_rows[GOOD]["changed_on_all"] = of_rows[_ALL]["relaxed_fooling_rate"]
+    return [of_rows[_ALL], of_rows[GOOD]]
+
+
+plot_good: Final = partial(
+    bar_panels,
+    series={_ALL: "changed_on_all", GOOD: "relaxed_fooling_rate"},
+    label="changed on some variant, %",
+)
+"""Function that draws the relaxed fooling rates of each model as bars."""
