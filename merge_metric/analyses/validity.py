@@ -188,9 +188,7 @@ _MOVING: Final = ("seed_variant_accuracy", "relaxed_fooling_rate")
 """Figures whose difference is shown."""
 
 
-def good(
-    request: Request, *, annotations: Sequence[str] = (), settings: Settings = USUAL
-) -> Table:
+def good(request: Request, *, annotations: Sequence[str] = (), settings: Settings = USUAL) -> Table:
     """Make two rows per model and configuration, of `good_rows`."""
     judged = read_judgements(annotations) if annotations else None
     frames = request.frames(with_rows=True)
@@ -218,7 +216,7 @@ def good_table(
         *interval_columns("points", **moved),
     )
     limits = {row["config"]: row["limit"] for row in rows if row["limit"] is not None}
-    values = {"limits": limits, "enough": ENOUGH, "draws": FIXED_DRAWS}
+    values: Row = {"limits": limits, "enough": ENOUGH, "draws": FIXED_DRAWS}
     return titled("good", shown, rows, units=resampled_units(cluster), **values)
 
 

@@ -29,6 +29,7 @@ from merge_metric.tracking import log_results, require_tracker
 
 if TYPE_CHECKING:
     from merge_metric.seed_variant_accuracy.figures import Figure
+    from merge_metric.tables import Table
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +86,14 @@ def score_command(
             metavar="FIGURE=VALUE",
         ),
     ] = None,
+    good: Annotated[
+        bool,
+        option(
+            "Also show figures on the better half of the variants, by quality, beside as many of "
+            "all: are bad variants to blame?",
+            "--good",
+        ),
+    ] = False,
     reporting: Annotated[
         bool,
         option(
@@ -157,8 +166,15 @@ def score_command(
     check_cluster(chosen.cluster, n_bootstrap)
     source = PredictionsSource("", predictions)
     arguments = chosen.arguments()
-    frames = list(read_frames(source, dataset, by=by or (), with_rows=False, **arguments))
+    frames = list(read_frames(source, dataset, by=by or (), with_rows=good, **arguments))
     results = score_all(frames, settings, shown=shown.output not in ("json", "csv"))
+    contrast = None
+    if good:
+        from merge_metric.analyses.validity import good_rows, good_table
+
+        own = [replace(frame, model=model_name(predictions)) for frame in frames]
+        rows = [row for frame in own for row in good_rows(frame, settings=settings)]
+        contrast = good_table(rows, settings, chosen.cluster)
     if per_seed:
         write_seed_results(per_seed, seed_results(frames), for_spreadsheets=for_spreadsheets)
         log.info("%s: written, a row per seed", per_seed)
@@ -168,7 +184,7 @@ def score_command(
         typer.echo(written({model_name(predictions): results}, dataset))
         return
     about = {"predictions": str(predictions), "dataset": dataset and str(dataset)}
-    typer.echo(_text_of(results, shown, more, chosen.cluster, about))
+    typer.echo(_text_of(results, contrast, shown, more, chosen.cluster, about))
     for tracker in log_to or ():
         model = model_name(predictions)
         place = log_results(tracker, results, model=model, dataset=str(dataset or ""))
@@ -180,21 +196,27 @@ def score_command(
 
 def _text_of(
     results: dict[str, dict[str, Any]],
+    contrast: Table | None,
     shown: Shown,
     more: Sequence[Figure],
     cluster: str,
     about: dict[str, Any],
 ) -> str:
-    """Write results in the format that is wished."""
+    """Write results, and those on good variants, in the format that is wished."""
     from merge_metric.score import scores_tables, scores_text
 
     match shown.output:
         case "json":
-            return to_json(about | {"results": results})
+            good = {"good": contrast.as_dict()} if contrast else {}
+            return to_json(about | {"results": results} | good)
+        case "csv" if contrast:  # one table only
+            return contrast.to_csv()
         case "text":
-            return scores_text(results, shown.ct, more=more, cluster=cluster, explain=shown.explain)
+            text = scores_text(results, shown.ct, more=more, cluster=cluster, explain=shown.explain)
+            return text + (f"\n\n\n{contrast.to_text()}" if contrast else "")
         case output:
-            return scores_tables(results, shown.ct, more, output)
+            text = scores_tables(results, shown.ct, more, output)
+            return text + (f"\n\n{getattr(contrast, f'to_{output}')()}" if contrast else "")
 
 
 @command()

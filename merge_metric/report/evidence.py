@@ -27,7 +27,7 @@ from merge_dataset.schema import (
 from merge_dataset.settings import as_paths, as_texts
 from merge_metric.analyses.measures import Row
 from merge_metric.analyses.validity import COLUMNS as _VALIDITY
-from merge_metric.analyses.validity import validity_row, validity_table
+from merge_metric.analyses.validity import good_rows, good_table, validity_row, validity_table
 from merge_metric.analyses.variant_groups import difference
 from merge_metric.analyses.variant_rows import read_judgements, variant_rows
 from merge_metric.compare import Comparison, compare_frames
@@ -191,8 +191,9 @@ class Evidence:
     """Text by which seeds are clustered for the bootstrap; empty without clusters."""
     merging: Merging = field(default_factory=Merging)
     """Labels that count as one."""
-    validity: Table | None = None
-    """Table of changes on variants judged good and bad, if there are annotations."""
+    validity: tuple[Table, ...] = ()
+    """Tables of figures on good variants, where quality or annotations tell which these are, and of
+    changes on variants judged good and bad."""
     sources: tuple[SourceSeeds, ...] = ()
     """The problems, with the variants to show."""
 
@@ -292,7 +293,7 @@ def gather_evidence(
     # Closed before the message about an interrupt, else the bar is drawn again below it.
     total = sum(map(len, wanted.values()))
     with tqdm(total=total, desc="scoring", unit="result", **hidden) as bar:
-        frames, results, changes = _score_all(models, wanted, settings, judged, bar, options)
+        frames, results, good, changes = _score_all(models, wanted, settings, judged, bar, options)
     with tqdm(chosen, desc="comparing", unit="configuration", **hidden) as bar:
         comparisons = {config: _compared(frames[config], settings) for config in bar}
     configurations = tuple(
@@ -321,7 +322,10 @@ def gather_evidence(
         n_bootstrap=n_bootstrap,
         cluster=cluster,
         merging=merging,
-        validity=None if judged is None else validity_table(changes, cluster, model_first=True),
+        validity=(
+            *([good_table(good, settings, cluster, model_first=True)] if good else []),
+            *([] if judged is None else [validity_table(changes, cluster, model_first=True)]),
+        ),
         sources=tuple(read_source(models, configs) for configs in names.values()),
     )
 
@@ -333,15 +337,17 @@ def _score_all(
     judged: pa.Table | None,
     bar: tqdm,
     options: Mapping[str, Any],
-) -> tuple[dict[str, dict[str, Frame]], dict[str, dict[str, Result]], list[Row | None]]:
-    """Score what is wanted of models: by configuration and model; and rows of judged variants."""
+) -> tuple[dict[str, dict[str, Frame]], dict[str, dict[str, Result]], list[Row], list[Row | None]]:
+    """Score what is wanted of models: by configuration and model; and rows of good variants."""
     frames: dict[str, dict[str, Frame]] = {config: {} for config in chain(*wanted.values())}
     results: dict[str, dict[str, Result]] = {config: {} for config in frames}
-    changes: list[Row | None] = []
+    good, changes = list[Row](), list[Row | None]()
     cluster = options["cluster"]
     texts = (cluster,) if cluster else ()
     for model in (model for model in models if wanted[model.name]):
-        own, with_rows = wanted[model.name], judged is not None
+        own = wanted[model.name]
+        formats = [format_in(model.folder, config) for config in own]
+        with_rows = judged is not None or any("quality" in of.signals for of in formats)
         for frame in frames_of(model, own, with_rows=with_rows, **options):
             folder, config, result = frame.folder, frame.config, score_frame(frame, settings)
             if not results[config]:
@@ -349,10 +355,11 @@ def _score_all(
             if judged is not None:
                 rows = variant_rows(folder, config, _VALIDITY, texts, frame=frame, judged=judged)
                 changes.append(validity_row(rows, cluster=cluster, settings=settings))
-                frame = replace(frame, variants=None, values={})
+            good += good_rows(frame, judged, settings=settings) if with_rows else []
+            frame = replace(frame, variants=None, values={})
             frames[config][model.name], results[config][model.name] = frame, result
             bar.update()
-    return frames, results, changes
+    return frames, results, good, changes
 
 
 def _compared(frames: Mapping[str, Frame], settings: Settings) -> Comparison | None:

@@ -58,6 +58,7 @@ def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
     sentences = (
         _spread(SEED, scored, comparison),
         _spread(RELAXED, scored, comparison),
+        _of_bad_variants(evidence, configuration),
         _falling(scored),
         _reordered(scored, comparison),
         _hardest_class(configuration),
@@ -104,6 +105,31 @@ def _spread(figure: Figure, scored: Mapping[str, Result], comparison: Comparison
         bounds=_bounds(values[most], "" if figure == SEED else " %"),
         chance=f"; the difference may be chance{interval}" if may_be_chance else "",
         others=joined([f"{name} on {shares[name]} %" for name in others]) if others else "",
+    )
+
+
+def _of_bad_variants(evidence: Evidence, configuration: Configuration) -> str:
+    """Say how much less often the model for which it matters most changes on good variants."""
+    key = "relaxed_fooling_rate"
+    rows = [
+        row
+        for table in evidence.validity
+        for row in table.rows
+        if row["config"] == configuration.name
+        and row.get(f"{key}_difference") is not None
+        and row["n_seeds"] >= FEW_SEEDS
+    ]
+    if not rows:
+        return ""
+    row = min(rows, key=lambda row: row[f"{key}_difference"])
+    return _say(
+        "good",
+        points=-100 * row[f"{key}_difference"],
+        bounds=" to ".join(number(-100 * bound) for bound in reversed(row[f"{key}_difference_ci"])),
+        good=number(100 * row[key]),
+        all=number(100 * row["changed_on_all"]),
+        whom=f" for {row['model']}, and less for others" if len(rows) > 1 else "",
+        number=number,
     )
 
 

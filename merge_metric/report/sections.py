@@ -172,7 +172,7 @@ def tables(evidence: Evidence, *, for_page: bool = False) -> dict[str, list[Tabl
             table for of in configurations for table in comparison(of, every_pair=for_page)
         ],
         "matching": [heat_map(evidence) if for_page else matching(evidence)],
-        "validity": [evidence.validity] if evidence.validity else [],
+        "validity": list(evidence.validity),
         "breakdowns": [
             figures_table(evidence, of, kind)
             for of in configurations

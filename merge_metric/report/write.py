@@ -481,7 +481,7 @@ def render_json(evidence: Evidence) -> str:
         ],
         "classes": [table.as_dict() for table in evidence.classes],
         "provenance": evidence.provenance,
-        **({"validity": evidence.validity.as_dict()} if evidence.validity else {}),
+        **{table.name: table.as_dict() for table in evidence.validity},
         "seeds": [row for source in evidence.sources for row in seed_rows(evidence, source)],
     }
     return to_json(whole, allow_nan=False) + "\n"

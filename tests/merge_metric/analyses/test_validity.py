@@ -3,7 +3,9 @@
 import hashlib
 import json
 import random
+import statistics
 from collections import defaultdict
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from helpers.commands import refused, run
-from helpers.dataset_files import write_predictions
+from helpers.dataset_files import seed_row, variant_row, write_predictions, write_rows, write_source
 from helpers.judged import JUDGED, write_dataset, write_judged, write_session
 from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
 
 from merge_dataset.files import read_table
+from merge_dataset.schema import NLI, config_files
 from merge_metric import analyse, evaluate_model
 from merge_metric.analyses.validity import _effective, _sums, corrected_rate, validity_row
 from merge_metric.analyses.variant_rows import VariantRows
@@ -167,6 +170,101 @@ def test_command_and_report(tmp_path: Path) -> None:
     other.write_text("annotator,variant_id,fluency,reasoning\nann,snli:x/noun/a/b,5,5\n")
     told = refused("analyse", "validity", *common, "--annotations", other)
     assert "are they of another dataset?" in told
+
+
+@pytest.fixture(scope="module")
+def rated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[dict[str, Any]]]:
+    """A dataset with qualities, answers that change more on bad variants, and its variants."""
+    rng, folder = random.Random(3), tmp_path_factory.mktemp("rated")
+    seeds, variants, answers = [], [], []
+    for number in range(90):
+        seed = seed_row(f"snli:{number}", ("A girl runs.", "A girl moves."), 0)
+        seeds.append(seed)
+        own = rng.random() < 0.2  # neutral, which is wrong
+        answers.append({**seed, "prediction": own})
+        for letter in "abcdefghi"[: rng.randint(2, 9)]:
+            quality = None if rng.random() < 0.1 else rng.random()
+            row = variant_row(seed, "noun", "girl", letter, {}, quality=quality, subsamples=[])
+            changed = rng.random() < 0.3 * (1 - (quality or 0))
+            about = {"changed": changed, "seed_right": not own, "right": own == changed}
+            variants.append(row | about)
+            answers.append({**row, "prediction": own != changed})
+    data = write_source(folder / "data", seeds, variants)
+    for split, rows in (("seeds", seeds), ("variants", variants)):
+        for name in {config_files(config)[split][0] for config in ("snli", "snli_nouns")}:
+            write_rows(data / name, rows, NLI.with_optional(["quality"]))
+    kept = ("variant_id", "seed_id", "label", "prediction")
+    given = [{key: int(a[key]) if key == "prediction" else a[key] for key in kept} for a in answers]
+    return data, write_predictions(folder / "model.parquet", given), variants
+
+
+Rated = tuple[Path, Path, list[dict[str, Any]]]
+
+
+def test_good_variants_by_plain_reading(rated: Rated) -> None:
+    data, predictions, variants = rated
+    table, _ = analyse("good", predictions, data, configs="snli", n_bootstrap=60)
+    whole, good = table.rows
+    limit = statistics.median(v["quality"] for v in variants if v["quality"] is not None)
+    assert good["limit"] == pytest.approx(limit)
+    groups = defaultdict[str, list[dict[str, Any]]](list)
+    for variant in variants:
+        groups[variant["seed_id"]].append(variant)
+    chosen = {
+        seed: best
+        for seed, rows in groups.items()
+        if (best := [r for r in rows if r["quality"] is not None and r["quality"] >= limit])
+    }
+    right = [rows for rows in chosen.values() if rows[0]["seed_right"]]
+    for row in (whole, good):
+        assert row["n_seeds"] == len(chosen) < len(groups)
+        assert row["seed_accuracy"] == len(right) / len(chosen)
+        assert row["variants_per_seed"] == statistics.mean(map(len, chosen.values()))
+    held = [sum(r["right"] for r in rows) >= 0.9 * len(rows) for rows in chosen.values()]
+    assert good["seed_variant_accuracy"] == pytest.approx(statistics.mean(held))
+    changed = [any(r["changed"] for r in rows) for rows in right]
+    assert good["relaxed_fooling_rate"] == pytest.approx(statistics.mean(changed))
+    # On draws without replacement the rate is known but for chance.
+    expected = []
+    for rows in right:
+        n, m = len(groups[rows[0]["seed_id"]]), len(rows)
+        steady = sum(not r["changed"] for r in groups[rows[0]["seed_id"]])
+        expected.append(1 - comb(steady, m) / comb(n, m))
+    assert whole["relaxed_fooling_rate"] == pytest.approx(statistics.mean(expected), abs=0.05)
+    gap = good["relaxed_fooling_rate"] - whole["relaxed_fooling_rate"]
+    assert good["relaxed_fooling_rate_difference"] == pytest.approx(gap)
+    low, high = good["relaxed_fooling_rate_difference_ci"]
+    assert low < gap < high < 0
+
+
+def test_good_variants_in_commands(rated: Rated, tmp_path: Path) -> None:
+    data, predictions, variants = rated
+    common = (predictions, "--dataset", data, "--config", "snli", "--n-bootstrap", 60)
+    whole, good = json.loads(run("analyse", "good", *common, "--format", "json").stdout)["rows"]
+    scored = json.loads(run("score", *common, "--good", "--format", "json").stdout)
+    assert scored["good"]["rows"] == [whole, good]
+    text = run("score", *common, "--good").stdout
+    assert "Good variants beside as many of all" in text
+    assert scored["results"]["snli"]["signature"] in text
+    assert run("score", *common, "--good", "--format", "csv").stdout.count("as many of all") == 1
+    run("report", *common, "--out", tmp_path / "r.json")
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["good"]["rows"] == [whole, good]
+    points = -100 * good["relaxed_fooling_rate_difference"]
+    (sentence,) = [s for s in report["configurations"][0]["findings"] if "Bad variants" in s]
+    assert sentence.startswith(f"Bad variants account for {points:.1f} points of that (95 %")
+    # With judgements, those judged good instead: every variant, so nothing differs.
+    judged = tmp_path / "judged.csv"
+    lines = [f"ann,{v['variant_id']},5,5" for v in variants]
+    judged.write_text("\n".join(["annotator,variant_id,fluency,reasoning", *lines, ""]))
+    told = run("analyse", "good", *common, "--annotations", judged, "--format", "json").stdout
+    whole, good = json.loads(told)["rows"]
+    assert good["limit"] is None
+    assert good["relaxed_fooling_rate"] == whole["relaxed_fooling_rate"]
+    assert good["relaxed_fooling_rate_difference_ci"] == [0, 0]
+    other = write_dataset(tmp_path / "unrated")
+    told = refused("analyse", "good", predictions, "--dataset", other, "--config", "snli")
+    assert "expected" in told
 
 
 def hash_of(text: str) -> int:
