@@ -293,7 +293,7 @@ def gather_evidence(
     # Closed before the message about an interrupt, else the bar is drawn again below it.
     total = sum(map(len, wanted.values()))
     with tqdm(total=total, desc="scoring", unit="result", **hidden) as bar:
-        frames, results, good, changes = _score_all(models, wanted, settings, judged, bar, options)
+        frames, results, validity = _score_all(models, wanted, settings, judged, bar, options)
     with tqdm(chosen, desc="comparing", unit="configuration", **hidden) as bar:
         comparisons = {config: _compared(frames[config], settings) for config in bar}
     configurations = tuple(
@@ -322,10 +322,7 @@ def gather_evidence(
         n_bootstrap=n_bootstrap,
         cluster=cluster,
         merging=merging,
-        validity=(
-            *([good_table(good, settings, cluster, model_first=True)] if good else []),
-            *([] if judged is None else [validity_table(changes, cluster, model_first=True)]),
-        ),
+        validity=validity,
         sources=tuple(read_source(models, configs) for configs in names.values()),
     )
 
@@ -337,8 +334,8 @@ def _score_all(
     judged: pa.Table | None,
     bar: tqdm,
     options: Mapping[str, Any],
-) -> tuple[dict[str, dict[str, Frame]], dict[str, dict[str, Result]], list[Row], list[Row | None]]:
-    """Score what is wanted of models: by configuration and model; and rows of good variants."""
+) -> tuple[dict[str, dict[str, Frame]], dict[str, dict[str, Result]], tuple[Table, ...]]:
+    """Score what is wanted of models: by configuration and model; and `Evidence.validity`."""
     frames: dict[str, dict[str, Frame]] = {config: {} for config in chain(*wanted.values())}
     results: dict[str, dict[str, Result]] = {config: {} for config in frames}
     good, changes = list[Row](), list[Row | None]()
@@ -359,7 +356,9 @@ def _score_all(
             frame = replace(frame, variants=None, values={})
             frames[config][model.name], results[config][model.name] = frame, result
             bar.update()
-    return frames, results, good, changes
+    tables = [good_table(good, settings, cluster, model_first=True)] if good else []
+    tables += [] if judged is None else [validity_table(changes, cluster, model_first=True)]
+    return frames, results, tuple(tables)
 
 
 def _compared(frames: Mapping[str, Frame], settings: Settings) -> Comparison | None:
