@@ -1,7 +1,7 @@
 """The metric's figures that rows of analyses share, and averages of rows."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final
 
@@ -13,7 +13,9 @@ from merge_metric.analyses.registry import ANALYSES, TEXTS
 from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, sv_at
+from merge_metric.seed_variant_accuracy.inputs import Clusters
 from merge_metric.seed_variant_accuracy.options import NO_INTERVALS, Settings
+from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.tables import Column, Texts, columns, figure_column
 from merge_metric.tables.plots import distinct, grouped
@@ -55,6 +57,25 @@ def sums_by(first: Ints, second: Ints, shape: tuple[int, int], *values: Floats |
     for k, column in enumerate(values):
         np.add.at(sums[:, :, k], (first, second), column)
     return sums
+
+
+def intervals(
+    of: Callable[[Floats], Mapping[Any, Floats]],
+    n_seeds: int,
+    settings: Settings,
+    clusters: Clusters | None = None,
+) -> dict[Any, list[float] | None]:
+    """Find 95 % intervals of figures over resampled seeds; none without replicates.
+
+    `of` maps weights of seeds, (b, S), a block of replicates, to figures, (b,). An interval is None
+    where the figure is undefined in all replicates.
+    """
+    parts = [of(weights) for weights in seed_weights(n_seeds, settings, clusters)]
+    bounds = {
+        key: interval(np.concatenate([part[key] for part in parts])).tolist()
+        for key in (parts[0] if parts else ())
+    }
+    return {key: None if np.isnan(pair).any() else pair for key, pair in bounds.items()}
 
 
 def identity(frame: Frame) -> Row:

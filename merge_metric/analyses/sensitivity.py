@@ -28,6 +28,7 @@ from merge_metric.analyses.measures import (
     Row,
     fooling_of,
     identity,
+    intervals,
     per_config,
     sums_by,
     titled,
@@ -42,7 +43,6 @@ from merge_metric.frame.predictions import read_metadata
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.formatting import show_value
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, OPPOSITES, USUAL, Settings
-from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 from merge_metric.seed_variant_accuracy.scoring import means, sigma
 from merge_metric.tables import Table, columns, initials, interval_columns, plots
 from merge_metric.tables.plots import distinct
@@ -425,22 +425,17 @@ def calibration_rows(frame: Frame, bins: int, settings: Settings) -> Iterator[Ro
         one, errors = np.ones(len(seed)), (sure - is_right) ** 2
         n_bins = int(bin_of.max()) + 1
         sums = sums_by(seed, bin_of, (n_seeds, n_bins), one, sure, is_right, errors)
-        replicates = [
-            (calibration_of(weights, sums), _drop(weights, groups))
-            for weights in seed_weights(len(sums), settings, cluster)
-        ]
-        every = np.ones((1, len(sums)))
-        figures = calibration_of(every, sums)
-        drawn = {key: np.concatenate([part[key] for part, _ in replicates] or [np.empty(0)])
-                 for key in figures}  # fmt: skip
-        if of == "variants":
-            figures["drop"] = _drop(every, groups)
-            drawn["drop"] = np.concatenate([drop for _, drop in replicates] or [np.empty(0)])
+
+        def figures(weights: Floats, sums: Floats = sums, of: str = of) -> dict[str, Floats]:
+            drop = {"drop": _drop(weights, groups)} if of == "variants" else {}
+            return calibration_of(weights, sums) | drop
+
         row: Row = identity(frame) | {"of": of, "n": len(sure), "drop": None}
-        for key, (value,) in figures.items():
+        bounds = intervals(figures, len(sums), settings, cluster)
+        for key, (value,) in figures(np.ones((1, len(sums)))).items():
             row[key] = None if np.isnan(value) else float(value)
-            if settings.n_bootstrap and key in ("ece", "brier", "drop"):
-                row[f"{key}_ci"] = interval(drawn[key]).tolist()
+            if key in ("ece", "brier", "drop") and key in bounds:
+                row[f"{key}_ci"] = bounds[key]
         n, *means = sums.sum(axis=0)[:, :3].T
         filled = n > 0
         row["curve"] = [(mean[filled] / n[filled]).tolist() for mean in means]

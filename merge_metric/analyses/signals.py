@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -26,13 +25,12 @@ from merge_metric.agreement.coefficients import (
     weighted_spearman,
     within_seeds,
 )
-from merge_metric.analyses.measures import Bools, Floats, Ints, Row, titled
+from merge_metric.analyses.measures import Bools, Floats, Ints, Row, intervals, titled
 from merge_metric.analyses.registry import Request
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.frame.joined import text_codes
 from merge_metric.seed_variant_accuracy.inputs import Clusters
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
-from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 from merge_metric.tables import Table, columns, interval_columns, plots
 from merge_metric.tables.plots import distinct
 
@@ -108,6 +106,10 @@ def signals(
     )
 
 
+Drawn = Callable[[Floats], Floats]
+"""Function from the bootstrap's weights of seeds, (b, S), to a figure of each draw, (b,)."""
+
+
 def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) -> Iterator[Row]:
     """Yield rows of each signal that is known: all variants, parts of them, and the others."""
     table = variants.table
@@ -119,7 +121,23 @@ def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) ->
         clusters = Clusters(cluster, text_codes(first))
     about = ("right", "fluency", "reasoning", "good")
     outcomes = {key: _floats(table, key) for key in about if key in table.column_names}
-    of = _Outcomes(outcomes, seed, n_seeds, list(seed_weights(n_seeds, settings, clusters)))
+    judged = ~np.isnan(outcomes.get("good", np.full(len(seed), np.nan)))
+    pending: list[tuple[Row, str, Drawn]] = []
+
+    def put(row: Row, figures: Mapping[str, tuple[float | None, Drawn]]) -> None:
+        row |= {key: value for key, (value, _) in figures.items()}
+        if settings.n_bootstrap:
+            row |= dict.fromkeys(f"{key}_ci" for key in figures)
+            pending.extend((row, key, of) for key, (v, of) in figures.items() if v is not None)
+
+    def mean(outcome: str, part: Bools) -> tuple[float | None, Drawn]:
+        values = outcomes[outcome][part]
+        sums, sizes = (np.bincount(seed[part], w, minlength=n_seeds) for w in (values, None))
+        return float(values.mean()) if len(values) else None, lambda w: (w @ sums) / (w @ sizes)
+
+    def of_pending(weights: Floats) -> dict[int, Floats]:
+        return {number: of(weights) for number, (*_, of) in enumerate(pending)}
+
     for name in variants.columns:
         values = _floats(table, name)
         known = ~np.isnan(values)
@@ -128,8 +146,9 @@ def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) ->
         is_answer = pa.types.is_boolean(table[name].type)
         parts = [(ALL, known), *bins_of(values, bins, is_answer=is_answer)]
         if name == QUALITY and "good" in outcomes:
-            parts += best_of(values, of.judged(known), seed, settings.rng_seed)
+            parts += best_of(values, known & judged, seed, settings.rng_seed)
         parts += [] if known.all() else [(NONE, ~known)]
+        rows = []
         for bin_name, part in parts:
             row: Row = {"config": variants.config, "model": variants.model, "signal": name}
             row |= {
@@ -140,87 +159,54 @@ def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) ->
                 "n_seeds": len(np.unique(seed[part])),
             }
             if "right" in outcomes:
-                row |= of.mean("variant_accuracy", "right", part)
+                put(row, {"variant_accuracy": mean("right", part)})
             if "good" in outcomes:
-                judged = of.judged(part)
-                row["n_judged"] = int(judged.sum())
-                for key in ("fluency", "reasoning"):
-                    row[key] = _average(outcomes[key][judged])
-                row |= of.mean("good", "good", judged)
-            yield row | (of.correlations(values, known) if bin_name == ALL else {})
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Outcomes:
-    """Whether a model answers each variant right, and judgements, with what intervals take."""
-
-    values: Mapping[str, Floats]
-    """Outcome → (n,), NaN if not judged."""
-    seed: Ints
-    n_seeds: int
-    weights: Sequence[Floats]
-    """The bootstrap's weights of seeds, (b, S) each; none without intervals."""
-
-    def judged(self, part: Bools) -> Bools:
-        """Return which variants of a part were judged."""
-        return part & ~np.isnan(self.values["good"])
-
-    def cells(
-        self, key: str, value: float | None, of: Callable[[Floats], Floats], *, strict: bool = True
-    ) -> Row:
-        """Make the cells of a figure and its interval, None if it has NaN and is `strict`."""
-        if not self.weights or value is None:
-            return {key: value} | ({f"{key}_ci": None} if self.weights else {})
+                part = part & judged
+                row["n_judged"] = int(part.sum())
+                row |= {key: mean(key, part)[0] for key in ("fluency", "reasoning")}
+                put(row, {"good": mean("good", part)})
+            rows.append(row)
+        if "good" in outcomes:
+            part = known & judged
+            put(rows[0], {"auc": _area(values[part], outcomes["good"][part] == 1, seed[part])})
+        compared = {"right": outcomes["right"]} if "right" in outcomes else {}
+        if "good" in outcomes:
+            compared["judged"] = outcomes["fluency"] + outcomes["reasoning"]
+        for key, outcome in compared.items():
+            part = known & ~np.isnan(outcome)
+            of_outcome = _related(values[part], outcome[part], seed[part], n_seeds)
+            put(rows[0], {f"{what}_{key}": figure for what, figure in of_outcome.items()})
         with np.errstate(invalid="ignore"):  # 0/0: no such variant was drawn
-            bounds = interval(np.concatenate([of(drawn) for drawn in self.weights]))
-        is_known = not (strict and np.isnan(bounds).any())
-        return {key: value, f"{key}_ci": bounds.tolist() if is_known else None}
-
-    def mean(self, key: str, outcome: str, part: Bools) -> Row:
-        """Average an outcome over a part of the variants."""
-        values, seed = self.values[outcome][part], self.seed[part]
-        sums = np.bincount(seed, values, minlength=self.n_seeds)
-        sizes = np.bincount(seed, minlength=self.n_seeds)
-        return self.cells(key, _average(values), lambda w: (w @ sums) / (w @ sizes))
-
-    def correlations(self, signal: Floats, known: Bools) -> Row:
-        """Compare a signal, (n,), with outcomes, where it is known."""
-        row: Row = {}
-        compared = {"right": self.values["right"]} if "right" in self.values else {}
-        if "good" in self.values:
-            compared["judged"] = self.values["fluency"] + self.values["reasoning"]
-            part = self.judged(known)
-            groups = np.unique(signal[part], return_inverse=True)[1]
-            is_good, of_part = self.values["good"][part] == 1, self.seed[part]
-            row = {"auc": None, "auc_ci": None}
-            if is_good.any() and not is_good.all():
-                area = float(auc(groups, is_good, np.ones((1, len(groups))))[0])
-                row |= self.cells("auc", area, lambda w: auc(groups, is_good, w[:, of_part]))
-        for key, values in compared.items():
-            part = known & ~np.isnan(values)
-            x, y, own = signal[part], values[part], self.seed[part]
-            a, b = (np.unique(side, return_inverse=True)[1] for side in (x, y))
-            sums = within_seeds(x, y, own, self.n_seeds)
-            within = float(pooled(sums.sum(axis=0)))
-            of_key = self.cells(
-                f"rho_{key}",
-                spearman(x, y),
-                lambda w, a=a, b=b, own=own: np.array(  # type: ignore[misc]
-                    [weighted_spearman(a, b, drawn[own]) for drawn in w]
-                ),
-                strict=False,
-            ) | self.cells(
-                f"within_{key}",
-                None if np.isnan(within) else within,
-                lambda w, sums=sums: pooled(w @ sums),  # type: ignore[misc]
-                strict=False,
-            )
-            row |= sorted(of_key.items(), key=lambda cell: cell[0].endswith("_ci"))
-        return row
+            bounds = intervals(of_pending, n_seeds, settings, clusters)
+        for number, (row, key, _) in enumerate(pending):
+            row[f"{key}_ci"] = bounds[number]
+        pending.clear()
+        yield from rows
 
 
-def _average(values: Floats) -> float | None:
-    return float(values.mean()) if len(values) else None
+def _area(signal: Floats, is_good: Bools, seed: Ints) -> tuple[float | None, Drawn]:
+    """Compute how often a good variant has a higher signal than another."""
+    groups = np.unique(signal, return_inverse=True)[1]
+    area = None
+    if is_good.any() and not is_good.all():
+        area = float(auc(groups, is_good, np.ones((1, len(groups))))[0])
+    return area, lambda w: auc(groups, is_good, w[:, seed])
+
+
+def _related(
+    signal: Floats, outcome: Floats, seed: Ints, n_seeds: int
+) -> dict[str, tuple[float | None, Drawn]]:
+    """Correlate a signal with an outcome: over all variants, and within seeds."""
+    a, b = (np.unique(side, return_inverse=True)[1] for side in (signal, outcome))
+    sums = within_seeds(signal, outcome, seed, n_seeds)
+    within = float(pooled(sums.sum(axis=0)))
+    return {
+        "rho": (
+            spearman(signal, outcome),
+            lambda w: np.array([weighted_spearman(a, b, drawn[seed]) for drawn in w]),
+        ),
+        "within": (None if np.isnan(within) else within, lambda w: pooled(w @ sums)),
+    }
 
 
 # --- Parts of the variants ---

@@ -25,6 +25,7 @@ from merge_metric.analyses.measures import (
     Ints,
     Row,
     identity,
+    intervals,
     sums_by,
     titled,
 )
@@ -35,12 +36,7 @@ from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.counts import count
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
-from merge_metric.seed_variant_accuracy.resampling import (
-    compare_all,
-    interval,
-    resampled_units,
-    seed_weights,
-)
+from merge_metric.seed_variant_accuracy.resampling import compare_all, resampled_units
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.tables import Table, columns, figure_column, figure_values, interval_columns
 from merge_metric.tables.plots import bar_panels
@@ -119,12 +115,11 @@ def validity_row(
     corrected = float(corrected_rate(sums.sum(axis=0)[None])[0])
     row["changed_corrected"] = None if np.isnan(corrected) else corrected
     if settings.n_bootstrap and 0 < (row["changed_good"] or 0) < 1:
-        replicates = [
-            corrected_rate(np.einsum("bu,uhk->bhk", weights, sums))
-            for weights in seed_weights(len(sums), settings)
-        ]
-        bounds = interval(np.concatenate(replicates))
-        row["changed_corrected_ci"] = [None if np.isnan(x) else float(x) for x in bounds]
+        row |= intervals(
+            lambda w: {"changed_corrected_ci": corrected_rate(np.einsum("bu,uhk->bhk", w, sums))},
+            len(sums),
+            settings,
+        )
     return row
 
 

@@ -29,6 +29,7 @@ from merge_metric.analyses.measures import (
     Row,
     fooling_of,
     identity,
+    intervals,
     measure_columns,
     measures,
     titled,
@@ -39,7 +40,6 @@ from merge_metric.seed_variant_accuracy.counts import SeedCounts, count
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, figures, sv_at
 from merge_metric.seed_variant_accuracy.inputs import Rows
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
-from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.tables import (
     Table,
@@ -258,16 +258,13 @@ def on_fixed_seeds(
 def difference(a: SeedCounts, b: SeedCounts, settings: Settings) -> dict[str, Any]:
     """Compute the SV accuracy of `a` minus that of `b`; if wanted, a paired interval over seeds."""
 
-    def less(weights: Floats | None) -> Floats:
+    def less(weights: Floats | None) -> dict[str, Floats]:
         ct = settings.correctness_threshold
         of_a, of_b = (figures(x, ct, weights).means()["seed_variant_accuracy"] for x in (a, b))
-        return of_a - of_b
+        return {"difference_ci": of_a - of_b}
 
-    result: dict[str, Any] = {"difference": float(less(None)[0])}
-    if settings.n_bootstrap:
-        parts = [less(weights) for weights in seed_weights(len(a.seed_ids), settings, a.clusters)]
-        result["difference_ci"] = interval(np.concatenate(parts)).tolist()
-    return result
+    exact = {"difference": float(less(None)["difference_ci"][0])}
+    return exact | intervals(less, len(a.seed_ids), settings, a.clusters)
 
 
 def rows_of_counts(
