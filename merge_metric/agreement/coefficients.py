@@ -27,7 +27,7 @@ from merge_metric.agreement.judgements import (
 )
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
-from merge_metric.tables import Column, Table, Texts, columns, interval_columns
+from merge_metric.tables import Table, Texts
 
 Weighting = Literal["plain", "linear", "quadratic"]
 Level = Literal["nominal", "ordinal", "interval"]
@@ -200,17 +200,16 @@ titled: Final = Texts(
 ).table
 """Function that makes a table with the title and the notes of its text in `tables.toml`."""
 
-_KAPPAS: Final[Mapping[str, tuple[str, Measure]]] = {
-    "kappa": ("κ", partial(kappas, weighting="plain")),
-    "kappa_linear": ("κ linear", partial(kappas, weighting="linear")),
-    "kappa_quadratic": ("κ quadratic", partial(kappas, weighting="quadratic")),
+_KAPPAS: Final[Mapping[str, Measure]] = {
+    "kappa": partial(kappas, weighting="plain"),
+    "kappa_linear": partial(kappas, weighting="linear"),
+    "kappa_quadratic": partial(kappas, weighting="quadratic"),
 }
-_ALPHAS: Final[Mapping[str, tuple[str, Measure]]] = {
-    "alpha_nominal": ("α nominal", partial(alphas, level="nominal")),
-    "alpha_ordinal": ("α ordinal", partial(alphas, level="ordinal")),
-    "alpha_interval": ("α interval", partial(alphas, level="interval")),
+_ALPHAS: Final[Mapping[str, Measure]] = {
+    "alpha_nominal": partial(alphas, level="nominal"),
+    "alpha_ordinal": partial(alphas, level="ordinal"),
+    "alpha_interval": partial(alphas, level="interval"),
 }
-"""Key → heading and measure."""
 
 _SAME_FOR_TWO: Final = {*list(_KAPPAS)[1:], *list(_ALPHAS)[1:]}
 """Keys of measures that equal the first where there are only two answers."""
@@ -224,12 +223,8 @@ def pair_table(judgements: Judgements, settings: Settings) -> Table:
         for score in part.codes
         for row in _pair_rows(part, score, _draws(part, settings))
     ]
-    shown = (
-        *columns(a="one", b="other"),
-        *columns("count", n_both="both"),
-        *interval_columns("share", agreement="agree"),
-    )
-    return _agreement_table("kappa", shown, rows, _KAPPAS, settings, same=judgements.about_meaning)
+    same = judgements.about_meaning
+    return titled("kappa", rows, n_bootstrap=settings.n_bootstrap, same=same)
 
 
 def alpha_table(judgements: Judgements, settings: Settings) -> Table:
@@ -244,24 +239,7 @@ def alpha_table(judgements: Judgements, settings: Settings) -> Table:
             figures = _measure(coincidences(codes, N_ANSWERS[score]), _ALPHAS, draws)
             note = _note(given, score, "no two judged the same")
             rows.append({**row, "n_answers": len(given), **_with_intervals(figures), "note": note})
-    shown = columns("count", n_items="variants", n_answers="answers")
-    return _agreement_table("alpha", shown, rows, _ALPHAS, settings)
-
-
-def _agreement_table(
-    name: str,
-    own: Sequence[Column],
-    rows: Sequence[Mapping[str, Any]],
-    measures: Mapping[str, tuple[str, Measure]],
-    settings: Settings,
-    **values: Any,
-) -> Table:
-    """Make a table with columns of its own between those of class and score and the measures'."""
-    headings = {key: heading for key, (heading, _) in measures.items() if key in rows[0]}
-    shown = (*columns(**{"class": "class"}, score="score"), *own)
-    shown += (*interval_columns("fraction", **headings),)
-    shown += columns(note="") if any(row["note"] for row in rows) else ()
-    return titled(name, shown, rows, n_bootstrap=settings.n_bootstrap, **values)
+    return titled("alpha", rows, n_bootstrap=settings.n_bootstrap)
 
 
 def confusion_tables(judgements: Judgements) -> list[Table]:
@@ -283,27 +261,21 @@ def confusion_tables(judgements: Judgements) -> list[Table]:
             continue
         cells = {f"{score}{n}": f"{score} {n}" for score in (FLUENCY, REASONING) for n in answers}
         both_scores = np.concatenate([counts[FLUENCY], counts[REASONING]], axis=1).tolist()
-        shown = (*columns(answer=""), *columns("count", **cells))
         of_answers = [
             {"answer": answer, **dict(zip(cells, numbers, strict=True))}
             for answer, numbers in zip(answers, both_scores, strict=True)
         ]
         name = f"confusion {a} {b}"
-        tables.append(titled("confusion", shown, of_answers, name, a=a, b=b))
-    shown = (
-        *columns(a="one", b="other"),
-        *columns("count", both="both", a_only="only one", b_only="only other"),
-        *columns("count", neither="neither"),
-    )
+        tables.append(titled("confusion", of_answers, name, a=a, b=b, cells=cells))
     name = "confusion same" if same else "confusion good"
-    return [*tables, titled("binary", shown, rows, name, same=same)] if rows else []
+    return [*tables, titled("binary", rows, name, same=same)] if rows else []
 
 
 # --- Rows ---
 
 
 def _pair_rows(part: Judgements, score: str, draws: Floats | None) -> Iterator[dict[str, Any]]:
-    measures = {"agreement": ("", _agreement), **_KAPPAS}
+    measures = {"agreement": _agreement, **_KAPPAS}
     pairs: list[dict[str, Floats]] = []
     for one, other in combinations(range(len(part.annotators)), 2):
         a, b = part.codes[score][[one, other]]
@@ -333,7 +305,7 @@ _NONE: Final[Floats] = np.array([np.nan])
 
 
 def _measure(
-    matrices: Floats, measures: Mapping[str, tuple[str, Measure]], draws: Floats | None
+    matrices: Floats, measures: Mapping[str, Measure], draws: Floats | None
 ) -> dict[str, Floats]:
     """Compute figures of items' (n, k, k) matrices, and of replicates of them, (1 + B,).
 
@@ -345,7 +317,7 @@ def _measure(
     known = list(measures.items())
     if matrices.shape[-1] == 2:
         known = [(key, measure) for key, measure in known if key not in _SAME_FOR_TWO]
-    return {key: np.concatenate([of(some) for some in samples]) for key, (_, of) in known}
+    return {key: np.concatenate([of(some) for some in samples]) for key, of in known}
 
 
 def _agreement(matrices: Floats) -> Floats:

@@ -23,7 +23,7 @@ from merge_metric.agreement.judgements import (
 )
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import interval
-from merge_metric.tables import Table, columns, interval_columns
+from merge_metric.tables import Table
 
 ANSWERS: Final = tuple(str(n) for n in range(1, SCORES[FLUENCY] + 1))
 WEIGHTED: Final = "weighted"
@@ -42,9 +42,6 @@ def share_table(judgements: Judgements, settings: Settings) -> Table:
         means = _means(part, np.ones(n), draws[:, chosen], "")
         share = {"good": good / n, "good_ci": wilson(good, n)}
         rows.append({"by": by, "group": group, "n": n, "n_good": good, **means, **share})
-    shown = [*columns(by="by", group=""), *columns("count", n="variants")]
-    shown += interval_columns("share", good="good, %")
-    shown += interval_columns("number", fluency="F", reasoning="R")
     if seeds and items:
         weights = item_weights(judgements, np.ones(len(items)))
         # Seeds are resampled within each source and class, so that none is ever without items;
@@ -57,14 +54,10 @@ def share_table(judgements: Judgements, settings: Settings) -> Table:
         resamplings = item_weights(judgements, drawn)
         for row, (_, _, chosen, part) in zip(rows, groups(judgements), strict=True):
             row |= _means(part, weights[chosen], resamplings[:, chosen], "_weighted")
-        shown += interval_columns("share", good_weighted="weighted, %")
-        weighted = {"fluency_weighted": "weighted F", "reasoning_weighted": "weighted R"}
-        shown += interval_columns("number", **weighted)
     judged = {item.cell for item in items} if seeds else set()
     alike = {item.cell for item in items if item.chance is None} & judged
     return titled(
         "shares",
-        shown,
         rows,
         enough=ENOUGH,
         n_bootstrap=settings.n_bootstrap,
@@ -91,12 +84,7 @@ def score_shares_table(judgements: Judgements) -> Table:
             shares = np.average(chosen / part.n_annotators[:, None], axis=0, weights=weights)
             row = {"score": score, "by": by, "group": group, "n": len(part.variant_ids)}
             rows.append(row | dict(zip(ANSWERS, shares.tolist(), strict=True)))
-    shown = (
-        *columns(score="score", by="by", group=""),
-        *columns("count", n="variants"),
-        *columns("share", **{answer: answer for answer in ANSWERS}),
-    )
-    return titled("scores", shown, rows)
+    return titled("scores", rows)
 
 
 def meaning_table(judgements: Judgements) -> Table:
@@ -116,12 +104,7 @@ def meaning_table(judgements: Judgements) -> Table:
             | {"yes": n_yes / n_answers, "yes_ci": wilson(n_yes, n_answers)}
             | {"n_by_all": by_all, "by_all": by_all / n, "by_all_ci": wilson(by_all, n)}
         )
-    shown = (
-        *columns(by="by", group=""),
-        *columns("count", n="pairs", n_answers="answers"),
-        *interval_columns("share", yes="yes, %", by_all="by all, %"),
-    )
-    return titled("meaning", shown, rows)
+    return titled("meaning", rows)
 
 
 # --- Groups ---
@@ -253,15 +236,4 @@ def drop_table(judgements: Judgements) -> Table:
             if min(row["n_goes"], row["n_stays"]) >= FEWEST:
                 row["verdict"] = DROP if row["difference_ci"][1] < 0 else KEEP
         rows.append(row)
-    shown = (
-        *columns(mlm="masked LM"),
-        *columns("count", n_validated="validated"),
-        *interval_columns("share", validated="good, %"),
-        *columns("count", n_goes="goes"),
-        *interval_columns("share", goes="good, %"),
-        *columns("count", n_stays="stays"),
-        *interval_columns("share", stays="good, %"),
-        *interval_columns("points", difference="difference"),
-        *columns(verdict="verdict"),
-    )
-    return titled("mlms", shown, rows, fewest=FEWEST)
+    return titled("mlms", rows, fewest=FEWEST)

@@ -20,12 +20,9 @@ import pyarrow.compute as pc
 
 from merge_dataset.schema import parse_config_name
 from merge_metric.analyses.measures import (
-    COUNT_COLUMNS,
     MEAN,
-    RUN_COLUMNS,
     Row,
     identity,
-    measure_columns,
     measures,
     titled,
     values_of_models,
@@ -39,7 +36,7 @@ from merge_metric.frame.relations import preview
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, is_undetermined
 from merge_metric.seed_variant_accuracy.formatting import show_value
 from merge_metric.seed_variant_accuracy.options import NO_INTERVALS, Settings
-from merge_metric.tables import Table, columns, figure_column, is_few, plots
+from merge_metric.tables import Table, columns, is_few, plots
 from merge_metric.tables.plots import distinct, grouped
 
 log = logging.getLogger(__name__)
@@ -97,18 +94,12 @@ def accuracy(
             row |= {"n_test": len(ids), "test_accuracy": float(right.mean())}
             row["higher_share"] = float((scores > own.sum()).mean())
         rows.append(row)
-    shown = (
-        *RUN_COLUMNS,
-        *columns("count", n_test="test problems", n_seeds="seeds"),
-        *columns("share", test_accuracy="S test", seed_accuracy="S seeds"),
-        *columns("share", variant_accuracy="S variants", higher_share="higher"),
-    )
     means = [
         (config, show_value(mean, "share"))
         for config, of_config in grouped(rows, "config").items()
         if (mean := mean_of_several(of_config, "higher_share")) is not None
     ]
-    return mark(titled("accuracy", shown, rows, n_subsamples=n_subsamples, means=means))
+    return mark(titled("accuracy", rows, n_subsamples=n_subsamples, means=means))
 
 
 def mean_of_several(rows: Sequence[Row], key: str) -> float | None:
@@ -145,12 +136,7 @@ def first_answers(request: Request) -> Table:
             for key, holds in enough.items():  # in numbers of seeds, averaged over subsamples
                 n_holding = (holds & counts.present).sum() / n.shape[1]
                 rows[-1][f"n_{key}_{which}"] = float(n_holding)
-    shown, solved = [*RUN_COLUMNS], ("any", "half", "all")
-    for which in ("right", "wrong"):
-        heading = CATALOGUE["variant_accuracy"].heading
-        shown += columns("count", **{f"n_{which}": which})
-        shown += columns("share", **{f"variant_accuracy_{which}": heading})
-        shown += columns("threshold", **{f"n_{key}_{which}": key for key in solved})
+    solved = ("any", "half", "all")
     averages = []
     for config, mine in grouped(rows, "config").items():
         means = [
@@ -163,7 +149,7 @@ def first_answers(request: Request) -> Table:
             mean_numbers = (weighted_mean(row[key] for row in mine) for key in keys)
             n_wrong, *n_solved = (show_value(number, "threshold") for number in mean_numbers)
             averages.append((config, means, n_wrong, n_solved))
-    return titled("first-answers", shown, rows, averages=averages)
+    return titled("first-answers", rows, averages=averages)
 
 
 plot_first_answers: Final = partial(
@@ -299,9 +285,7 @@ def curves(
         own = [row for row in rows if row["config"] == config]
         if len(group) > 1 and len({(frame.dataset, frame.counts.seed_ids) for frame in group}) == 1:
             rows.append({"config": config, "model": MEAN} | _over_models(own))
-    mc = figure_column(CATALOGUE["matching_threshold"])
-    shown = (*RUN_COLUMNS, *COUNT_COLUMNS, *measure_columns(), mc)
-    return mark(titled("curves", shown, rows, averaged=len(rows) > len(frames)))
+    return mark(titled("curves", rows, averaged=len(rows) > len(frames)))
 
 
 def _over_models(rows: Sequence[Row]) -> Row:
@@ -421,9 +405,8 @@ def ablations(request: Request) -> Table:
         for dataset, of in of_datasets.items():
             mean = _over_models(list(of.values()))
             rows.append({"config": config, "dataset": dataset, "models": list(of)} | mean)
-    shown = (*columns(config="source", dataset="data set"), *COUNT_COLUMNS, *measure_columns())
     models_of_all = dict.fromkeys(model for row in rows for model in row["models"])
-    return titled("ablations", shown, rows, models=models_of_all)
+    return titled("ablations", rows, models=models_of_all)
 
 
 plot_ablations: Final = plot_curves

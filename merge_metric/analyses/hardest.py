@@ -22,7 +22,7 @@ from merge_metric.analyses.measures import Floats, Ints, Row, titled
 from merge_metric.analyses.registry import Request
 from merge_metric.frame.joined import Frame, by_config, common_labels, on_common_seeds
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, Merging
-from merge_metric.tables import Column, Table, columns, initials, legend, plots
+from merge_metric.tables import Table, initials, legend, plots
 from merge_metric.tables.plots import GREY, PAGE, PALETTE
 
 _DECIMALS: Final = 12
@@ -97,22 +97,11 @@ def hardest(
         counts = {"models": len(group), "seeds": n_seeds, "wrong": len(wrong), "few": len(few)}
         counts |= {"voted": len(voted), "split": sum(len(set(votes)) > 1 for votes in voted)}
         numbers.append({"config": config, "corrected": len(hold), "holds": sum(hold)} | counts)
-    shown = (
-        *columns(seed_id="seed", gold="gold"),
-        Column("votes", "votes", optional=True),
-        Column(CORRECTED, "corrected", optional=True),
-        Column("variants_right", "variants right", "share"),
-        Column("instead", "instead", optional=True),
-        Column("answers", "answers"),
-        *(
-            Column(field, field[0].upper() if tuple(fields) == NLI.fields else field, "passage")
-            for field in fields
-        ),
-    )
+    texts = {f: f[0].upper() if tuple(fields) == NLI.fields else f for f in fields}
     return titled(
         "hardest",
-        shown,
         rows,
+        texts=texts,
         top=top,
         below=below,
         share=f"{100 * share:g}",

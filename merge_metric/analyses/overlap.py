@@ -15,7 +15,7 @@ import numpy as np
 from merge_metric.analyses.measures import Floats, Row, per_config, titled
 from merge_metric.analyses.registry import Request
 from merge_metric.seed_variant_accuracy.scoring import jensen_shannon
-from merge_metric.tables import Table, columns, plots
+from merge_metric.tables import Table, plots
 
 Encode = Callable[[Sequence[str]], Floats]
 """Function from n sentences to embeddings, (n, d)."""
@@ -33,7 +33,8 @@ _DISTANCES: Final = {
     "prediction unchanged": "distance_unchanged",
     "prediction changed": "distance_changed",
 }
-_JSD: Final = "distance_jsd"
+_ABOUT: Final = ("config", "model", "dataset", "averaged", "n_pairs")
+"""What a row is about; its other keys are what is measured."""
 
 
 def overlap(request: Request, *, encoder: str | Encode | None = None) -> Table:
@@ -46,8 +47,8 @@ def overlap(request: Request, *, encoder: str | Encode | None = None) -> Table:
     for variants in request.variants(lambda *_: ("hypothesis",), of_seeds=("hypothesis",)):
         n_pairs, has_model = len(variants.table), variants.model is not None
         texts = [variants.table[name].to_pylist() for name in ("seed_hypothesis", "hypothesis")]
-        row: Row = {"config": variants.config, "model": variants.model, "dataset": variants.dataset}
-        rows.append(row | {"averaged": None, "n_pairs": n_pairs})
+        about = (variants.config, variants.model, variants.dataset, None, n_pairs)
+        rows.append(dict(zip(_ABOUT, about, strict=True)))
         totals = np.zeros(len(_MEASURES))
         for start in range(0, n_pairs, _CHUNK):  # some thousands are tokenised at a time
             one, other = (
@@ -70,44 +71,19 @@ def overlap(request: Request, *, encoder: str | Encode | None = None) -> Table:
             changed, unchanged = distances[right & is_changed], distances[right & ~is_changed]
             for name, part in (("unchanged", unchanged), ("changed", changed)):
                 rows[-1][f"distance_{name}"] = float(part.mean()) if len(part) else None
-            rows[-1][_JSD] = histogram_divergence(changed, unchanged)
-    with_models = rows[-1]["model"] is not None
-    keys = [key for key in (*_MEASURES, *_DISTANCES.values(), _JSD) if all(key in r for r in rows)]
-    means = per_config(rows, keys, ["n_pairs"], merge_rounds=False) if with_models else []
-    averages = [row for row in means if row["averaged"]]
-    distances_shown = columns("fraction", distance="distance", distance_unchanged="unch.")
-    distances_shown += columns("fraction", distance_changed="ch.", distance_jsd="JSD")
-    shown = (
-        *columns(config="source"),
-        *(columns(model="model") if with_models else columns(dataset="data set")),
-        *columns("count", n_pairs="pairs"),
-        *columns("number", length="tokens h", length_variant="h′", overlap="in both"),
-        *columns("share", fuzzy_sort="fuzzy sort", fuzzy_set="fuzzy set"),
-        *(column for column in distances_shown if column.key in keys),
-    )
-    encoded, apart = encode is not None, _JSD in keys
-    every = (*rows, *averages)
-    return titled("overlap", shown, every, encoded=encoded, apart=apart, averages=averages)
+            rows[-1]["distance_jsd"] = histogram_divergence(changed, unchanged)
+    measured = [key for key in rows[-1] if key not in _ABOUT]
+    means = per_config(rows, measured, ["n_pairs"], merge_rounds=False) if has_model else []
+    return titled("overlap", (*rows, *(row for row in means if row["averaged"])))
 
 
 def plot_overlap(table: Table) -> plots.Figure:
     """Draw panels of lengths, of fuzzy matches and, where known, of distances, by configuration."""
     shown = {column.key for column in table.columns}
     distances = {name: key for name, key in _DISTANCES.items() if key in shown}
+    parts = {"tokens on average": _LENGTHS, "fuzzy match, %": _FUZZY, "cosine distance": distances}
     keys = [*_MEASURES, *distances.values()]
-    rows = per_config(table.rows, keys, merge_rounds=False)
-    parts = [("tokens on average", _LENGTHS), ("fuzzy match, %", _FUZZY)]
-    parts += [("cosine distance", distances)] if distances else []
-    figure, row_of_axes = plots.row_of_panels(len(parts), share_y=False)
-    for axes, (title, series) in zip(row_of_axes, parts, strict=True):
-        plots.config_bars(axes, rows, series)
-        axes.set_ylabel(title)
-        # Each panel has a legend above it, as colours mean something else in another panel.
-        axes.legend(
-            loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False, fontsize="small"
-        )
-    plots.percent_axis(row_of_axes[1], 1.0)
-    return figure
+    return plots.bars_by_config(per_config(table.rows, keys, merge_rounds=False), parts)
 
 
 def fuzzy_match(one: Sequence[Sequence[str]], other: Sequence[Sequence[str]]) -> list[Floats]:

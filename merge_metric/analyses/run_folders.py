@@ -9,7 +9,7 @@ text, or has another form in the problem, may be biased (Limitations).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from math import comb
@@ -34,7 +34,7 @@ from merge_metric.agreement.overview import short_names
 from merge_metric.analyses.measures import Bools, Floats, Ints, Row, titled
 from merge_metric.analyses.registry import MAKERS, Request
 from merge_metric.frame.joined import same_labels
-from merge_metric.tables import Column, Table, columns, initials, legend, plots
+from merge_metric.tables import Table, initials, legend, plots
 from merge_metric.tables.plots import PAGE, PALETTE
 
 log = logging.getLogger(__name__)
@@ -90,17 +90,15 @@ ELIGIBLE: Final = "eligible"
 
 ALL: Final = "all"
 
-_BY_CLASS: Final = (
-    "GROUP BY GROUPING SETS ((word_class), ()) HAVING count(*) > 0 "
-    f"ORDER BY list_position({[*VARIANT_CLASSES]}, word_class) NULLS LAST"
-)
-"""End of a query with a row for each class of variants, in order, and a last one for all."""
 
-
-def _named(columns: Mapping[str, str]) -> str:
-    """Write the columns of such a query: the class, then values by name."""
-    values = (f', {sql} AS "{name}"' for name, sql in columns.items())
-    return f"coalesce(word_class, '{ALL}') AS word_class{''.join(values)}"
+def _by_class(tables: str, values: Mapping[str, str]) -> str:
+    """Write a query with a row for each class of variants, in order, and a last one for all."""
+    columns = "".join(f', {sql} AS "{name}"' for name, sql in values.items())
+    return (
+        f"SELECT coalesce(word_class, '{ALL}') AS word_class{columns} FROM {tables} "
+        "GROUP BY GROUPING SETS ((word_class), ()) HAVING count(*) > 0 "
+        f"ORDER BY list_position({[*VARIANT_CLASSES]}, word_class) NULLS LAST"
+    )
 
 
 def seeds(request: Request, *, run: Path) -> Table:
@@ -134,22 +132,14 @@ def seeds(request: Request, *, run: Path) -> Table:
         wanted |= {"n_stands_twice": twice, "stands_twice": f"{twice} / {n_problems}"}
         wanted |= {"n_other_form": other, "other_form": f"({other}) / {n_problems}"}
         for which, words in parts.items():
-            made = connection.sql(
-                f"SELECT {_named(wanted)} FROM {words} JOIN problems USING (seed_id) {_BY_CLASS}",
-                params=values,
-            )
+            query = _by_class(f"{words} JOIN problems USING (seed_id)", wanted)
             about = {"source": source, "which": which}
-            rows += [about | row for row in made.to_arrow_table().to_pylist()]
+            counted = connection.sql(query, params=values).to_arrow_table().to_pylist()
+            rows += [about | row for row in counted]
     letters = {f"label_{n}": f"{letter}, %" for n, letter in enumerate(initials(labels))}
-    shown = (
-        *columns(source="source", which="problems", word_class="class"),
-        *columns("count", n="number"),
-        *columns("share", **letters, stands_twice="twice, %", other_form="other form, %"),
-    )
     unknown = any(row["which"] == SHARING and row["other_form"] is None for row in rows)
-    return titled(
-        "seeds", shown, rows, total=total, legend=legend(labels), built=built, unknown=unknown
-    )
+    of_labels: Row = {"legend": legend(labels), "letters": letters}
+    return titled("seeds", rows, "", total=total, built=built, unknown=unknown, **of_labels)
 
 
 def plot_seeds(table: Table) -> plots.Figure:
@@ -191,13 +181,7 @@ def filters(request: Request, *, run: Path) -> Table:
             params={"source": record["source"]},
         )
         rows = made.to_arrow_table().to_pylist()
-    shown = (
-        *columns(source="source", mlm="masked LM", word_class="class"),
-        *columns("count", asked="occurrences"),
-        *columns("number", per_occurrence="each"),
-        *columns("share", **shares),
-    )
-    return titled("filters", shown, rows, legend=legend(fields))
+    return titled("filters", rows, legend=legend(fields), shares=shares)
 
 
 plot_filters: Final = partial(
@@ -228,64 +212,51 @@ def composition(request: Request, *, run: Path | None = None) -> Table:
     """
     labels_of: dict[str, tuple[str, ...]] = {}
     rows: list[Row] = []
-    for config in [run] if run else request.chosen_configs():
-        replacements = ""
-        if isinstance(config, Path):
-            made, files = read_record(config / MANIFEST), [file_of_build(config, VARIANTS)]
-            unit = _UNITS[made["config"]["min_replacements_scope"]]
-            every = parquet([file_of_build(config, REPLACEMENTS)])
-            replacements = (
-                f"(SELECT every.*, label FROM {every} every JOIN (SELECT DISTINCT seed_id, label "
-                f"FROM variants) USING (seed_id) SEMI JOIN (SELECT {unit} FROM {every} GROUP BY "
-                f"ALL HAVING count(*) >= {made['config']['min_replacements']:d}) USING ({unit}))"
-            )
+    n_seeds = "count(DISTINCT seed)"
+    draws = "SELECT count(DISTINCT draw) FROM (SELECT unnest(subsamples) AS draw FROM variants)"
+    for name in [""] if run else request.chosen_configs():
+        # Replacements have another column of seeds, so that counts of seeds are those of variants.
+        counted = "SELECT seed_id AS seed, word_class, label, subsamples FROM variants"
+        if run:
+            made, files = read_record(run / MANIFEST), [file_of_build(run, VARIANTS)]
             name, labels = made["source"], format_of_run(made).labels
+            unit = _UNITS[made["config"]["min_replacements_scope"]]
+            every = parquet([file_of_build(run, REPLACEMENTS)])
+            counted += (
+                " UNION ALL BY NAME SELECT seed_id AS replaced, every.word_class, label FROM "
+                f"{every} every JOIN (SELECT DISTINCT seed_id, label FROM variants) "
+                "USING (seed_id) SEMI JOIN "
+                f"(SELECT {unit} FROM {every} GROUP BY ALL HAVING count(*) >= "
+                f"{made['config']['min_replacements']:d}) USING ({unit})"
+            )
         else:
-            name, labels = config, format_in(request.dataset, config).labels
-            files = [request.dataset / f for f in split_files(request.dataset, config)["variants"]]
+            labels = format_in(request.dataset, name).labels
+            files = [request.dataset / f for f in split_files(request.dataset, name)["variants"]]
         labels_of[name] = labels
-        rows += [{"config": name} | row for row in _count(files, labels, replacements)]
+        of_label = {label: f"FILTER (label = {code})" for code, label in enumerate(labels)}
+        wanted = {"n_seeds": n_seeds}
+        wanted |= {f"seeds_{x}": f"{n_seeds} {part} / {n_seeds}" for x, part in of_label.items()}
+        if run:
+            wanted |= {"n_replacements": "count(replaced)"}
+            wanted |= {f"n_replacements_{x}": f"count(replaced) {p}" for x, p in of_label.items()}
+        wanted |= {"n_variants": "count(seed)", "per_seed": f"count(seed) / {n_seeds}"}
+        wanted |= {"n_drawn": f"round_even(sum(len(subsamples)) / ({draws}), 0)::BIGINT"}
+        with connect() as connection:
+            columns = ("seed_id", "word_class", "label", "subsamples")
+            tables = [read_table(file, columns) for file in files]
+            connection.register("variants", pa.concat_tables(tables))
+            table = connection.sql(_by_class(f"({counted})", wanted)).to_arrow_table()
+        rows += ({"config": name} | row for row in table.to_pylist() if row["n_variants"])
     names = same_labels(labels_of)
     letters = dict(zip(names, initials(names), strict=True))
-    of_labels: tuple[Column, ...] = ()
-    if run:
-        keys = {f"n_replacements_{name}": letter for name, letter in letters.items()}
-        of_labels = columns("count", n_replacements="before sampling", **keys)
-    shown = (
-        *columns(config="source", word_class="class"),
-        *columns("count", n_seeds="seeds"),
-        *columns("share", **{f"seeds_{name}": f"{x}, %" for name, x in letters.items()}),
-        *of_labels,
-        *columns("count", n_variants="variants"),
-        *columns("threshold", per_seed="per seed"),
-        *columns("count", n_drawn="in a subsample"),
+    return titled(
+        "composition",
+        rows,
+        legend=legend(names),
+        run=run,
+        seeds={f"seeds_{name}": f"{letter}, %" for name, letter in letters.items()},
+        replacements={f"n_replacements_{name}": letter for name, letter in letters.items()},
     )
-    return titled("composition", shown, rows, legend=legend(names), run=run)
-
-
-def _count(files: Sequence[Path], labels: Sequence[str], replacements: str) -> Iterator[Row]:
-    of_label = {label: f"FILTER (label = {code})" for code, label in enumerate(labels)}
-    n = "count(DISTINCT seed_id)"
-    seeds = {"n_seeds": n} | {f"seeds_{x}": f"{n} {part} / {n}" for x, part in of_label.items()}
-    before = {"n_replacements": "count(*)"}
-    before |= {f"n_replacements_{x}": f"count(*) {part}" for x, part in of_label.items()}
-    draws = "SELECT count(DISTINCT draw) FROM (SELECT unnest(subsamples) AS draw FROM variants)"
-    variants = {"n_variants": "count(*)", "per_seed": f"count(*) / {n}"}
-    variants |= {"n_drawn": f"round_even(sum(len(subsamples)) / ({draws}), 0)::BIGINT"}
-    queries = [("variants", seeds), (replacements, before), ("variants", variants)]
-    counted = []
-    with connect() as connection:
-        wanted = ("seed_id", "word_class", "label", "subsamples")
-        tables = [read_table(file, wanted) for file in files]
-        connection.register("variants", pa.concat_tables(tables))
-        for table, columns in ((table, columns) for table, columns in queries if table):
-            query = f"SELECT {_named(columns)} FROM {table} {_BY_CLASS}"
-            made = connection.sql(query).to_arrow_table().to_pylist()
-            counted.append({row["word_class"]: row for row in made})
-    for word_class, row in counted[0].items():
-        for others in counted[1:]:
-            row |= others.get(word_class, {})
-        yield row
 
 
 def plot_composition(table: Table) -> plots.Figure:
@@ -325,15 +296,8 @@ def provenance(request: Request, *, run: Path | None = None) -> Table:
         problems.append(f"{name} {n_problems:,}")
         rows += made
     width = max(sum(key.startswith("shared_") for key in row) for row in rows)
-    shown = (
-        *columns(config="source", place="", by="validated by"),
-        *columns("count", n_anywhere="in a text"),
-        *columns("share", anywhere="%"),
-        *columns("count", n_everywhere="in each text"),
-        *columns("share", everywhere="%", kept="enough, %"),
-        *columns("number", **{f"shared_{n}": str(n) for n in range(1, width + 1)}),
-    )
-    return titled("provenance", shown, rows, unit=unit, problems=problems)
+    shared = {f"shared_{n}": str(n) for n in range(1, width + 1)}
+    return titled("provenance", rows, unit=unit, problems=problems, shared=shared)
 
 
 def _provenance_of(
@@ -346,12 +310,10 @@ def _provenance_of(
         "SELECT texts, count(*) AS n, count(DISTINCT seed_id) AS seeds, "
         "list(DISTINCT source ORDER BY source) AS sources "
         f"FROM (SELECT *, [{lists}] AS texts FROM {parquet(files)}) "
-        "GROUP BY GROUPING SETS ((texts), ()) ORDER BY texts"
+        "GROUP BY GROUPING SETS ((texts), ()) ORDER BY texts NULLS LAST"
     )
     with connect() as connection, naming_damaged(dict(zip(files, files, strict=True))):
-        counted = connection.sql(query).to_arrow_table().to_pylist()
-    patterns = [row for row in counted if row["texts"] is not None]
-    (whole,) = (row for row in counted if row["texts"] is None)
+        *patterns, whole = connection.sql(query).to_arrow_table().to_pylist()
     mlms = sorted({mlm for row in patterns for names in row["texts"] for mlm in names})
     if not mlms:
         raise ValueError(
@@ -360,42 +322,39 @@ def _provenance_of(
         )
     # Which LMs validated the replacements of a pattern in which text, (P, texts, M).
     needed = np.array([[[m in names for m in mlms] for names in row["texts"]] for row in patterns])
-    has = {"anywhere": np.any(needed, axis=1)}
+    anywhere = np.any(needed, axis=1)
     if len(texts) > 2:
         # Two texts both have the word. With more texts, some may lack it: there no LM validated.
         needed |= ~np.any(needed, axis=2, keepdims=True)
-    has["everywhere"] = np.all(needed, axis=1)
-    of_patterns = np.array([row["n"] for row in patterns], np.int64)
-    n, n_mlms, kept = whole["n"], len(mlms), kept_with(needed, of_patterns)
-    name = config or ", ".join(whole["sources"])
-    numbers = {key: _by_number(of, of_patterns) for key, of in has.items()}
-    alone = {
-        key: of_patterns @ (of & (of.sum(axis=1, keepdims=True) == 1)) for key, of in has.items()
-    }
-    shared = (has["anywhere"] * of_patterns[:, None]).T @ has["anywhere"]
-    np.fill_diagonal(shared, alone["anywhere"])
-    per_problem = (shared / whole["seeds"]).tolist()
-
-    def row(kind: str, by: str, counts: dict[str, Any], kept: float | None, place: str = "") -> Row:
-        about: Row = {"config": name, "kind": kind, "place": place, "by": by}
-        about |= {f"n_{key}": int(count) for key, count in counts.items()}
-        about |= {key: int(count) / n for key, count in counts.items()}
-        return about | {"n_kept": kept, "kept": None if kept is None else kept / n}
-
-    rows = []
-    for m, mlm in enumerate(mlms):
-        in_all = float(of_patterns @ has["everywhere"][:, m])
-        of_mlm = row(MLM, mlm, {key: of[m] for key, of in alone.items()}, in_all, str(m + 1))
-        others = enumerate(per_problem[m], start=1)
-        rows.append(of_mlm | {f"shared_{other}": value for other, value in others})
-    for k in range(2, n_mlms + 1):
-        of_k = {key: values[k] for key, values in numbers.items()}
-        rows.append(row(NUMBER, f"{k} masked LMs", of_k, float(kept[k - 1])))
-    if n_mlms > 1:
-        several = {key: values[2:].sum() for key, values in numbers.items()}
-        rows.append(row(SEVERAL, SEVERAL, several, None))
-        rows.append(row(NONE, NONE, {key: values[0] for key, values in numbers.items()}, None))
-    rows.append(row(ALL, ALL, dict.fromkeys(numbers, n), float(kept[-1])))
+    everywhere = np.all(needed, axis=1)
+    n = np.array([row["n"] for row in patterns], np.int64)
+    kept, in_all = kept_with(needed, n), (n @ everywhere).astype(np.float64)
+    # Of both readings: replacements of an LM alone, (2, M), and of 0, 1, … LMs, (2, M + 1).
+    alone = [n @ (has & (has.sum(axis=1, keepdims=True) == 1)) for has in (anywhere, everywhere)]
+    numbers = np.array([_by_number(has, n) for has in (anywhere, everywhere)])
+    shared = (anywhere * n[:, None]).T @ anywhere
+    np.fill_diagonal(shared, alone[0])
+    kinds: list[tuple[str, str, Ints, float | None]] = [
+        *((MLM, mlm, of, k) for mlm, of, k in zip(mlms, np.transpose(alone), in_all, strict=True)),
+        *((NUMBER, f"{k} masked LMs", numbers[:, k], kept[k - 1]) for k in range(2, len(mlms) + 1)),
+        (SEVERAL, SEVERAL, numbers[:, 2:].sum(axis=1), None),
+        (NONE, NONE, numbers[:, 0], None),
+        (ALL, ALL, numbers.sum(axis=1), kept[-1]),
+    ]
+    name, total, rows = config or ", ".join(whole["sources"]), whole["n"], list[Row]()
+    for place, (kind, by, counts, n_kept) in enumerate(kinds):
+        row: Row = {"config": name, "kind": kind, "place": "", "by": by}
+        row |= dict(zip(("n_anywhere", "n_everywhere"), counts.tolist(), strict=True))
+        row |= dict(zip(("anywhere", "everywhere"), (counts / total).tolist(), strict=True))
+        row |= {"n_kept": None, "kept": None}
+        if n_kept is not None:
+            row |= {"n_kept": float(n_kept), "kept": float(n_kept) / total}
+        if kind == MLM:
+            row["place"] = str(place + 1)
+            of_problem = (shared[place] / whole["seeds"]).tolist()
+            row |= {f"shared_{other}": value for other, value in enumerate(of_problem, start=1)}
+        if len(mlms) > 1 or kind in (MLM, ALL):
+            rows.append(row)
     return name, whole["seeds"], rows
 
 

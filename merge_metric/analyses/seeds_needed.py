@@ -24,7 +24,7 @@ from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, Figure, figures, sv_at
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.resampling import CONFIDENCE, interval, resampled_units
-from merge_metric.tables import Table, columns, interval_columns, plots
+from merge_metric.tables import Table, plots
 from merge_metric.tables.plots import COLUMN, PAGE, PALETTE, distinct
 
 _Z: Final = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
@@ -80,15 +80,8 @@ def stability(
                 "needed": needed(influence, width / 100),
                 "draws": drawn.tolist(),
             })  # fmt: skip
-    shown = (
-        *columns(config="source", model="model", figure="figure"),
-        *columns("count", n_seeds="seeds"),
-        *interval_columns("share", value="all seeds"),
-        *columns("share", mean_off="off, mean", largest_off="largest", spread="sd"),
-        *columns("count", needed="needed"),
-    )
     too_few = any((row["needed"] or 0) > row["n_seeds"] for row in rows)
-    return titled("stability", shown, rows, draws=draws, seeds=seeds, width=width, too_few=too_few)
+    return titled("stability", rows, draws=draws, seeds=seeds, width=width, too_few=too_few)
 
 
 def influence_of(holds: Bools, present: Bools) -> Floats:
@@ -274,15 +267,8 @@ def power(request: Request, *, difference: float = 2.0, settings: Settings = USU
             "expected predictions of two models for a configuration, got none; a model and "
             "`merge-nli baseline majority` are two"
         )
-    shown = (
-        *columns(config="source", a="first", b="second", figure="figure", per_seed="variants"),
-        *columns("count", n_seeds="seeds"),
-        *columns("points", difference="difference"),
-        *columns("share", smallest="smallest shown"),
-        *columns("count", needed=f"seeds for {difference:g}"),
-    )
     units = resampled_units(request.cluster)
-    return titled("power", shown, rows, units=units, difference=difference)
+    return titled("power", rows, units=units, difference=difference)
 
 
 def plot_power(table: Table) -> plots.Figure:

@@ -19,11 +19,6 @@ from merge_dataset.schema import parse_config_name
 from merge_metric.analyses.measures import (
     CONFIGS,
     FOOLING,
-    FOOLING_COLUMNS,
-    MEAN,
-    MODELS,
-    ROUNDS,
-    RUN_COLUMNS,
     Floats,
     Row,
     fooling_of,
@@ -44,7 +39,7 @@ from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.formatting import show_value
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, OPPOSITES, USUAL, Settings
 from merge_metric.seed_variant_accuracy.scoring import means, sigma
-from merge_metric.tables import Table, columns, initials, interval_columns, plots
+from merge_metric.tables import Table, initials, plots
 from merge_metric.tables.plots import distinct
 
 STRICT, RELAXED = FOOLING
@@ -81,31 +76,17 @@ def fooling(
     weights = {f"{key}{end}": f"n_right{end}" for end in ends for key in FOOLING}
     n_right = [f"n_right{end}" for end in ends]
     means = per_config(rows, [*weights, "n_problems"], n_right, merge_rounds=False)
-    model_means = [row for row in means if row["averaged"]]
-    every = [*rows, *model_means]
-    config_means = [*_over_domains(every, weights, n_right, in_domain)]
-    by_problems = any(row["weighted_by"] == "problems" for row in config_means)
+    every = [*rows, *(row for row in means if row["averaged"])]
     of_labels = {
         f"{key}_{label}": f"{CATALOGUE[key].heading} {letter}"
         for label, letter in zip(labels, initials(labels), strict=True)
         for key in FOOLING
     }
-    shown = (
-        *RUN_COLUMNS,
-        *(columns(weighted_by="weighted by") if by_problems else ()),
-        *columns("count", n_right="right"),
-        *FOOLING_COLUMNS,
-        *columns("share", **of_labels),
-    )
     return titled(
         "fooling",
-        shown,
-        (*every, *config_means),
+        (*every, *_over_domains(every, weights, n_right, in_domain)),
+        of_labels=of_labels,
         without=[label for label in labels if not any(label in pair for pair in OPPOSITES)],
-        model_means=model_means,
-        config_means=config_means,
-        by_problems=by_problems,
-        outside=any(row["config"].startswith("(out of domain") for row in config_means),
         in_domain=in_domain,
     )
 
@@ -214,12 +195,7 @@ def sizes(request: Request, *, sizes: Sequence[str] = (), settings: Settings = U
         rows.append(identity(frame) | size | fooling_of(frame.counts, settings))
     orders = {key: distinct(rows, key) for key in ("config", "family")}
     rows.sort(key=lambda row: (*(o.index(row[k]) for k, o in orders.items()), row["parameters"]))
-    shown = (
-        *columns(config="source", family="family", model="model"),
-        *columns("count", parameters="parameters", n_right="right"),
-        *FOOLING_COLUMNS,
-    )
-    return titled("sizes", shown, rows)
+    return titled("sizes", rows)
 
 
 def plot_sizes(table: Table) -> plots.Figure:
@@ -271,20 +247,22 @@ def short(number: float) -> str:
 _GROUPS: Final = ("unchanged", "changed")
 """Groups of variants of seeds answered right, by whether the prediction changes."""
 
-_COUNTS: Final = {f"n_{group}": group for group in _GROUPS}
-_JSD: Final = tuple(f"jsd_{group}" for group in _GROUPS)
-_KS: Final = tuple(f"ks_{group}" for group in _GROUPS)
 _SIGMAS: Final = {
-    "sigma_seeds": "seeds",
-    "sigma_unchanged": "variants, prediction unchanged",
-    "sigma_changed": "variants, prediction changed",
+    "seeds": "sigma_seeds",
+    "variants, prediction unchanged": "sigma_unchanged",
+    "variants, prediction changed": "sigma_changed",
+}
+_SHIFTS: Final = {
+    "Jensen–Shannon divergence, bits": {f"prediction {group}": f"jsd_{group}" for group in _GROUPS},
+    "Kolmogorov–Smirnov distance": {f"prediction {group}": f"ks_{group}" for group in _GROUPS},
 }
 
 
 def shift(request: Request) -> Table:
     """Make a row per model and configuration, and averages (figure 3)."""
-    keys = zip((*_JSD, *_KS), ("JSD unch.", "JSD ch.", "KS unch.", "KS ch."), strict=True)
-    return _of_probabilities("shift", request.frames(), dict(keys), {"JSD ": _JSD, "KS ": _KS})
+    pairs = {"JSD ": ("jsd_unchanged", "jsd_changed"), "KS ": ("ks_unchanged", "ks_changed")}
+    keys = [key for pair in pairs.values() for key in pair]
+    return _of_probabilities("shift", request.frames(), keys, pairs)
 
 
 def require_probabilities(frame: Frame, *, known: bool) -> None:
@@ -299,16 +277,16 @@ def require_probabilities(frame: Frame, *, known: bool) -> None:
 def _of_probabilities(
     name: str,
     frames: Iterable[Frame],
-    headings: Mapping[str, str],
+    keys: Sequence[str],
     pairs: Mapping[str, Sequence[str]],
     **more: Any,
 ) -> Table:
-    """Tabulate figures of label probabilities, with headings, and their averages.
+    """Tabulate figures of label probabilities, and their averages.
 
     A note says how far apart the two figures of each of `pairs` are, averaged over sources.
     """
     rows = []
-    kinds = tuple({key.partition("_")[0]: key for key in (*headings, *_SIGMAS)})
+    kinds = ("sigma", *(key.partition("_")[0] for key in keys))
     for frame in frames:
         require_probabilities(frame, known=frame.shift is not None)
         assert frame.shift is not None
@@ -316,61 +294,37 @@ def _of_probabilities(
         row |= {f"n_{group}": frame.shift[f"jsd_{group}"][1] for group in _GROUPS}
         row |= {key: value for key, value in means(frame.shift).items() if key.startswith(kinds)}
         rows.append(row | more)
-    of_configs = per_config(rows, [*headings], [*_COUNTS])
-    averages = [row for row in of_configs if row["averaged"]]
+    of_configs = per_config(rows, keys, [f"n_{group}" for group in _GROUPS])
     gaps = []
     for what, pair in pairs.items():
         low, high = (weighted_mean(row[key] for row in of_configs) for key in pair)
         if low is not None and high is not None:
             gaps.append(f"{what}{show_value(high - low, 'change')}")
-    return titled(
-        name,
-        (*RUN_COLUMNS, *columns("count", **_COUNTS), *columns("fraction", **headings)),
-        (*rows, *averages),
-        over_models=any(row["averaged"] == MODELS or row["model"] == MEAN for row in averages),
-        over_rounds=any(row["averaged"] == ROUNDS for row in averages),
-        gaps=gaps,
-        **more,
-    )
+    averages = (row for row in of_configs if row["averaged"])
+    return titled(name, (*rows, *averages), gaps=gaps, **more)
 
 
 def plot_shift(table: Table) -> plots.Figure:
     """Draw JSD and KS side by side: two bars per configuration, averaged over models."""
-    rows = per_config(table.rows, (*_JSD, *_KS))
-    figure, (row_of_axes,) = plots.panels(1, 2)
-    titles = ("Jensen–Shannon divergence, bits", "Kolmogorov–Smirnov distance")
-    for axes, title, keys in zip(row_of_axes, titles, (_JSD, _KS), strict=True):
-        names = (f"prediction {group}" for group in _GROUPS)
-        plots.config_bars(axes, rows, dict(zip(names, keys, strict=True)))
-        axes.set_title(title, fontsize="medium")
-        axes.set_ylim(0, 1)
-    plots.legend_below(figure)
-    return figure
+    keys = [key for series in _SHIFTS.values() for key in series.values()]
+    return plots.bars_by_config(per_config(table.rows, keys), _SHIFTS, top=1)
 
 
 def confidence(request: Request) -> Table:
     """Make a row per model and configuration, and averages (figure 4)."""
     frames = list(request.frames())
     one_label = np.eye(len(common_labels(frames)))  # which has all of the probability
-    headings = dict(zip(_SIGMAS, ("σ seeds", "σ unch.", "σ ch."), strict=True))
     pairs = {"": ("sigma_seeds", "sigma_changed")}
     highest = float(sigma(one_label)[0])
-    return _of_probabilities("confidence", frames, headings, pairs, highest=highest)
+    return _of_probabilities("confidence", frames, [*_SIGMAS.values()], pairs, highest=highest)
 
 
 def plot_confidence(table: Table) -> plots.Figure:
     """Draw three bars per configuration, averaged over models, and a line at the largest σ."""
-    rows = per_config(table.rows, [*_SIGMAS])
-    figure, ((axes,),) = plots.panels(1, 1)
-    plots.config_bars(axes, rows, {name: key for key, name in _SIGMAS.items()})
-    figure.set_size_inches(
-        min(plots.PAGE, max(plots.COLUMN, 0.9 + 0.6 * len(rows))), figure.get_figheight()
-    )
-    axes.set_ylabel("σ of label probabilities")
-    highest = table.rows[0]["highest"]
-    axes.axhline(highest, color=plots.GREY, linewidth=0.8, linestyle=":")
-    axes.set_ylim(0, max(0.5, 1.05 * highest))
-    plots.legend_below(figure)
+    rows, highest = per_config(table.rows, [*_SIGMAS.values()]), table.rows[0]["highest"]
+    parts, top = {"σ of label probabilities": _SIGMAS}, max(0.5, 1.05 * highest)
+    figure = plots.bars_by_config(rows, parts, top=top)
+    figure.axes[0].axhline(highest, color=plots.GREY, linewidth=0.8, linestyle=":")
     return figure
 
 
@@ -388,17 +342,7 @@ def calibration(request: Request, *, bins: int = 15, settings: Settings = USUAL)
         for frame in request.frames(with_rows=True)
         for row in calibration_rows(frame, bins, settings)
     ]
-    shown = (
-        *RUN_COLUMNS,
-        *columns(of="of"),
-        *columns("count", n="answers"),
-        *columns("share", accuracy="right", confidence="confidence"),
-        *interval_columns("share", ece="ECE"),
-        *interval_columns("fraction", brier="Brier"),
-        *columns("fraction", reliability="rel.", resolution="res.", uncertainty="unc."),
-        *interval_columns("points", drop="changed less same"),
-    )
-    return titled("calibration", shown, rows, bins=bins)
+    return titled("calibration", rows, bins=bins)
 
 
 def calibration_rows(frame: Frame, bins: int, settings: Settings) -> Iterator[Row]:

@@ -31,7 +31,7 @@ from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.frame.joined import text_codes
 from merge_metric.seed_variant_accuracy.inputs import Clusters
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
-from merge_metric.tables import Table, columns, interval_columns, plots
+from merge_metric.tables import Table, plots
 from merge_metric.tables.plots import distinct
 
 ALL: Final = "all"
@@ -80,23 +80,8 @@ def signals(
             "expected signals of the variants, got none that is known: "
             f"{', '.join(unknown)}; build the dataset again, and merge-nli signals before it"
         )
-    shown = [*columns(config="source")]
-    if with_models := any(variants.model for variants in every):
-        shown += columns(model="model")
-    shown += columns(signal="signal", bin="values")
-    shown += columns("count", n_variants="variants", n_seeds="seeds")
-    if with_models:
-        shown += interval_columns("share", variant_accuracy="right")
-        shown += interval_columns("correlation", rho_right="ρ right", within_right="within")
-    if annotations:
-        shown += columns("count", n_judged="judged")
-        shown += columns("number", fluency="F", reasoning="R")
-        shown += interval_columns("share", good="good")
-        shown += interval_columns("number", auc="AUC good")
-        shown += interval_columns("correlation", rho_judged="ρ F+R", within_judged="within")
     return titled(
         "signals",
-        shown,
         rows,
         judged=annotations,
         enough=ENOUGH,

@@ -20,7 +20,6 @@ from merge_dataset.layout import format_in
 from merge_metric.agreement.shares import newcombe, wilson
 from merge_metric.analyses.measures import (
     FOOLING,
-    RUN_COLUMNS,
     Floats,
     Ints,
     Row,
@@ -38,7 +37,7 @@ from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.resampling import compare_all, resampled_units
 from merge_metric.seed_variant_accuracy.scoring import summarise
-from merge_metric.tables import Table, columns, figure_column, figure_values, interval_columns
+from merge_metric.tables import Table, figure_values
 from merge_metric.tables.plots import bar_panels
 
 COLUMNS: Final = ("word_class",)
@@ -71,15 +70,8 @@ def validity_table(
             "expected annotations of variants of these configurations whose seed a model answers "
             "right, got none; are they of another dataset?"
         )
-    shown = (
-        *RUN_COLUMNS[:: -1 if model_first else 1],
-        *columns("count", n_good="good", n_bad="bad"),
-        *interval_columns("share", changed_good="changed, good", changed_bad="bad"),
-        *interval_columns("points", difference="bad less good"),
-        *columns("share", changed_all="all"),
-        *interval_columns("share", changed_corrected="good, corrected"),
-    )
-    return titled("validity", shown, known, enough=ENOUGH, units=resampled_units(cluster))
+    units = resampled_units(cluster)
+    return titled("validity", known, enough=ENOUGH, units=units, model_first=model_first)
 
 
 def validity_row(
@@ -200,19 +192,18 @@ def good_table(
             "expected variants that are good by their `quality`, which `merge-nli build` fills "
             "where a masked LM's ranks or likelihoods are known, or by annotations, got none"
         )
-    known = [CATALOGUE[key].at(settings.correctness_threshold) for key in _KEYS]
-    moved = {f"{of.key}_difference": f"{of.heading} diff." for of in known if of.key in _MOVING}
-    shown = (
-        *RUN_COLUMNS[:: -1 if model_first else 1],
-        *columns(variants="variants"),
-        *columns("count", n_seeds="seeds"),
-        *columns("threshold", variants_per_seed="per seed"),
-        *map(figure_column, known),
-        *interval_columns("points", **moved),
-    )
     limits = {row["config"]: row["limit"] for row in rows if row["limit"] is not None}
-    values: Row = {"limits": limits, "enough": ENOUGH, "draws": FIXED_DRAWS}
-    return titled("good", shown, rows, units=resampled_units(cluster), **values)
+    return titled(
+        "good",
+        rows,
+        figures=[CATALOGUE[key].at(settings.correctness_threshold) for key in _KEYS],
+        ct=settings.correctness_threshold,
+        limits=limits,
+        enough=ENOUGH,
+        draws=FIXED_DRAWS,
+        units=resampled_units(cluster),
+        model_first=model_first,
+    )
 
 
 def good_rows(

@@ -21,8 +21,6 @@ from merge_dataset.settings import parse_toml
 from merge_metric.agreement.shares import wilson
 from merge_metric.analyses.curves import SV_LABEL, draw_curves
 from merge_metric.analyses.measures import (
-    COUNT_COLUMNS,
-    RUN_COLUMNS,
     Bools,
     Floats,
     Ints,
@@ -30,7 +28,6 @@ from merge_metric.analyses.measures import (
     fooling_of,
     identity,
     intervals,
-    measure_columns,
     measures,
     titled,
 )
@@ -43,10 +40,7 @@ from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.tables import (
     Table,
-    columns,
-    figure_column,
     figure_values,
-    interval_columns,
     plots,
 )
 from merge_metric.tables.plots import DASHES, PALETTE, distinct, grouped
@@ -69,7 +63,7 @@ def classes(request: Request, *, settings: Settings = USUAL) -> Table:
             if not contrasted:
                 log.warning("%s: no seed has variants of %s", frame.config, contrast)
             rows += contrasted
-    return contrast_table("classes", rows, settings, group="replaced")
+    return contrast_table("classes", rows, settings)
 
 
 # --- Masked LMs ---
@@ -147,9 +141,8 @@ def mlms(
         f"{', '.join(unknown)}; name a model as there with NAME=FILE, or give a mapping: "
         "--mlm-map FILE"
     )
-    return contrast_table(
-        "mlms", rows, settings, group="origin", fixed=True, advice=advice * bool(unknown)
-    )
+    advice *= bool(unknown)
+    return contrast_table("mlms", rows, settings, fixed=True, advice=advice)
 
 
 OWN_SEEDS: Final = "own seeds"
@@ -168,7 +161,7 @@ def origins(request: Request, *, settings: Settings = USUAL) -> Table:
             counts = count(frame.rows, draws=np.flatnonzero(mask[frame.rows.draw_row]))
             rows += rows_of_counts(about, {name: counts}, settings)
         rows += _fixed_rows(frame, groups, settings)
-    return contrast_table("origins", rows, settings, group="validated by", fixed=True)
+    return contrast_table("origins", rows, settings, fixed=True)
 
 
 def _fixed_rows(frame: Frame, groups: Mapping[str, Bools], settings: Settings) -> list[Row]:
@@ -286,7 +279,6 @@ def contrast_table(
     rows: Sequence[Row],
     settings: Settings,
     *,
-    group: str,
     fixed: bool = False,
     advice: str = "",
 ) -> Table:
@@ -297,18 +289,11 @@ def contrast_table(
     changing = any(row["seeds_per_subsample"] < row["n_seeds"] for row in rows)
     contrasts = {tuple(row[key] for key in about) for row in rows}
     sizes = {(*(r[key] for key in about), round(r["variants_per_seed"], 9)) for r in rows}
-    shown = list(RUN_COLUMNS)
-    if len(distinct(rows, "contrast")) > 1:
-        shown += columns(contrast="variants" if fixed else "seeds with")
-    shown += (*columns(group=group), *columns("count", n_seeds="seeds"))
-    if changing:
-        shown += columns("threshold", seeds_per_subsample="at once")
-    shown += columns("threshold", variants_per_seed="per seed")
-    shown += measure_columns((50, 80, 90, 100))
-    shown += (figure_column(CATALOGUE["matching_threshold"]),)
-    shown += interval_columns("points", difference=f"SV@{ct} diff.")
+    several = len({row["contrast"] for row in rows}) > 1
     unequal = not fixed and len(sizes) > len(contrasts)
-    return titled(name, shown, rows, ct=ct, fixed=fixed, changing=changing, unequal=unequal)
+    return titled(
+        name, rows, ct=ct, fixed=fixed, changing=changing, unequal=unequal, several=several
+    )
 
 
 def plot_contrasts(table: Table) -> plots.Figure:
@@ -416,21 +401,9 @@ def phenomena(
                     row |= {"good": n_good / n_judged, "good_ci": wilson(n_good, n_judged)}
                     row["n_doubtful"] = pc.sum(pc.less(reasoning, DOUBTFUL)).as_py()
             rows.append(row)
-    has_models, is_judged = (any(key in row for row in rows) for key in ("model", "n_judged"))
-    shown = [*columns(config="source")]
-    if len({row["dataset"] for row in rows}) > 1:
-        shown += columns(dataset="data set")
-    if has_models:
-        shown += columns(model="model")
-    shown += columns(phenomenon="seeds with")
-    shown += COUNT_COLUMNS
-    if has_models:
-        shown += map(figure_column, wanted)
-    if is_judged:
-        shown += columns("count", n_judged="judged")
-        shown += interval_columns("share", good="good")
-        shown += columns("count", n_doubtful=f"R < {DOUBTFUL}")
-    return titled("phenomena", shown, rows, judged=is_judged, doubtful=DOUBTFUL)
+    judged = any("n_judged" in row for row in rows)
+    ct = settings.correctness_threshold
+    return titled("phenomena", rows, judged=judged, doubtful=DOUBTFUL, ct=ct)
 
 
 def plot_phenomena(table: Table) -> plots.Figure:

@@ -57,10 +57,7 @@ from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.tables import (
     Table,
     Texts,
-    columns,
-    figure_column,
     figure_values,
-    interval_columns,
 )
 
 log = logging.getLogger(__name__)
@@ -386,11 +383,6 @@ def joined(names: Sequence[str]) -> str:
 _WORDS: Final = "all words"
 _CT: Final = USUAL.correctness_threshold
 _FIGURES: Final = tuple(CATALOGUE[key].at(_CT) for key in MAIN_FIGURES)
-_SHOWN: Final = (
-    *columns("count", n_seeds="seeds"),
-    *columns("threshold", variants_per_seed="per seed"),
-    *map(figure_column, _FIGURES),
-)
 _SHARED: Final = "shared-seeds"
 
 
@@ -423,10 +415,10 @@ def _classes(
     if names[0] == _WORDS and len(names) == 3:  # the only word class equals all words
         names.remove(_WORDS)
     models = dict.fromkeys(chain(*(frames[config] for config in configs)))
-    shown = (*columns(model="model", variants="variants"), *_SHOWN)
     rows = [of_class[key] for key in product(models, names) if key in of_class]
-    values = {"units": resampled_units(cluster), "intervals": settings.n_bootstrap}
-    tables = [titled("classes", shown, rows, f"classes-{source}", source=source, **values)]
+    values: Row = {"units": resampled_units(cluster), "intervals": settings.n_bootstrap}
+    values["figures"] = _FIGURES
+    tables = [titled("classes", rows, f"classes-{source}", source=source, **values)]
     for config in replacements:
         both, rows = (config, paraphrases[0]), list[Row]()
         for model in (model for model in frames[config] if model in frames[both[1]]):
@@ -436,14 +428,9 @@ def _classes(
                     row = {"model": model, "config": kind}
                     rows.append(row | _values(summarise([of_kind], settings)[0], of_kind))
                 rows[-1] |= difference(shared[1], shared[0], settings)
-        shown = (
-            *columns(model="model", config="variants"),
-            *_SHOWN,
-            *interval_columns("points", difference=f"SV@{_CT} diff."),
-        )
         name = f"{_SHARED}-{config}".replace("_", "-")
         values |= {"replacements": config, "paraphrases": both[1], "ct": _CT}
-        tables += [titled("contrast", shown, rows, name, **values)] if rows else []
+        tables += [titled("contrast", rows, name, **values)] if rows else []
     return tables
 
 

@@ -29,10 +29,7 @@ from merge_metric.seed_variant_accuracy.formatting import HUNDRED, as_percent, s
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.tables import (
-    Column,
     Table,
-    columns,
-    figure_column,
     figure_values,
     initials,
     legend,
@@ -147,9 +144,6 @@ SHIFT: Final = {
 }
 """Figures of label probabilities: key of the result → heading."""
 
-_MODEL: Final = Column("model", "model")
-_PART: Final = Column("part", "of")
-
 HARDEST: Final = 20
 """Number of the hardest seeds that documents show."""
 
@@ -209,7 +203,6 @@ def figures_table(evidence: Evidence, configuration: Configuration, name: str) -
     figures, kinds = _FIGURES[name]
     return titled(
         name,
-        (*([_PART] if kinds else []), _MODEL, *map(figure_column, figures)),
         _rows(evidence, configuration.parts(*(kinds or ("all",))), figures, bool(kinds)),
         _name(name, configuration),
         config=configuration.name,
@@ -265,8 +258,7 @@ def heat_map(evidence: Evidence) -> Table:
         for of in evidence.configurations
         for row in _rows(evidence, of.parts("all", "word_class"), HEADLINE)
     )
-    shown = (*columns(config="config"), _PART, _MODEL, *map(figure_column, HEADLINE))
-    return titled("heat-map", shown, rows, intervals=_with_intervals(evidence))
+    return titled("heat-map", rows, intervals=_with_intervals(evidence), figures=HEADLINE)
 
 
 def shift(evidence: Evidence, configuration: Configuration) -> Table:
@@ -276,25 +268,18 @@ def shift(evidence: Evidence, configuration: Configuration) -> Table:
         for name, result in zip(evidence.names, configuration.results, strict=True)
         if result and "jsd_changed" in result
     )
-    shown = (_MODEL, *columns("fraction", **SHIFT))
     name = _name("shift", configuration)
-    return titled("shift", shown, rows, name, config=configuration.name)
+    return titled("shift", rows, name, config=configuration.name, headings=SHIFT)
 
 
 def hardest(evidence: Evidence, source: SourceSeeds) -> Table:
     """Make the table of the hardest seeds, as `merge-nli analyse hardest --top` finds them."""
-    shown = (
-        *columns(seed_id="seed"),
-        *columns("passage", **{name: name for name in source.texts}),
-        *columns(gold="gold", votes="votes", answers="answers"),
-        *columns("share", variants_right="variants right"),
-    )
     return titled(
         "hardest",
-        shown,
         seed_rows(evidence, source, HARDEST),
         f"hardest-{source.source}",
         source=source.source,
+        texts={name: name for name in source.texts},
         names=evidence.names,
         legend=legend(evidence.labels),
         has_both=PARAPHRASE in source.word_classes and len(source.word_classes) > 1,

@@ -281,11 +281,28 @@ def percent_axis(axes: Axes, top: float) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=""))
 
 
-def config_bars(axes: Axes, rows: Sequence[Mapping[str, Any]], series: Mapping[str, str]) -> None:
-    """Draw groups of hatched bars at each configuration."""
-    for number, (name, key) in enumerate(series.items()):
-        draw_bars(axes, [row[key] for row in rows], name, number, len(series))
-    name_bars(axes, [row["config"] for row in rows])
+def bars_by_config(
+    rows: Sequence[Row], parts: Mapping[str, Mapping[str, str]], top: float | None = None
+) -> Figure:
+    """Draw panels of hatched bars at each configuration: label → series, unless it is empty.
+
+    The scale ends at `top`, of labels in percent at 100.
+    """
+    drawn = {label: series for label, series in parts.items() if series}
+    figure, row_of_axes = row_of_panels(len(drawn), share_y=False)
+    for axes, (label, series) in zip(row_of_axes, drawn.items(), strict=True):
+        for number, (name, key) in enumerate(series.items()):
+            draw_bars(axes, [row[key] for row in rows], name, number, len(series))
+        name_bars(axes, [row["config"] for row in rows])
+        axes.set_ylabel(label)
+        if label.endswith("%"):
+            percent_axis(axes, 1.0)
+        elif top is not None:
+            axes.set_ylim(0, top)
+        # Each panel has a legend above it, as colours mean something else in another panel.
+        place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1)}
+        axes.legend(**place, ncols=min(2, len(series)), frameon=False, fontsize="small")
+    return figure
 
 
 def name_bars(axes: Axes, names: Sequence[str]) -> None:

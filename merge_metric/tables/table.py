@@ -10,7 +10,7 @@ from io import StringIO
 from itertools import takewhile
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from merge_dataset.files import to_json
 from merge_metric.seed_variant_accuracy.figures import (
@@ -18,6 +18,7 @@ from merge_metric.seed_variant_accuracy.figures import (
     MATCHING_RANGE,
     Figure,
     estimate,
+    figure_named,
     is_undetermined,
     span,
 )
@@ -339,23 +340,48 @@ def _one_line(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Templates of titles and notes of tables."""
+    """Templates of tables: what a reader sees of each beside its rows."""
 
     template_of: Callable[[str], str]
-    """Name → a title, and notes in further paragraphs; templates may include one another."""
+    """Name → a title, notes in further paragraphs and, below a line `---`, columns by kind.
 
-    def table(
-        self, text: str, shown: Iterable[Column], rows: Iterable[Row], name: str = "", **values: Any
-    ) -> Table:
-        """Make a table with a text, filled with values; by default it has the text's name."""
+    A line `share: good = good, %; bad = bad, %` has keys and headings; after `share ci:` columns
+    have intervals, after `text optional:` they may be left out, and after `figures:` keys of the
+    metric's figures are enough. `*name` stands for the headings by key, or the figures, of a value
+    called so. Templates may include one another.
+    """
+
+    def table(self, text: str, rows: Iterable[Row], name: str = "", **values: Any) -> Table:
+        """Make a table with a text, filled with values; by default it has the text's name.
+
+        Columns that no row has are left out.
+        """
         import jinja2
 
+        rows = tuple(rows)
         environment = jinja2.Environment(
             loader=jinja2.FunctionLoader(self.template_of), undefined=jinja2.StrictUndefined
         )
-        filled = environment.get_template(text).render(values, show=show_value)
-        title, *notes = map(_one_line, re.split(r"\n\s*\n", filled.strip()))
-        return Table(name or text, title, tuple(shown), tuple(rows), tuple(notes))
+        filled = environment.get_template(text).render(values, show=show_value, rows=rows)
+        told, _, shown = filled.strip().partition("\n---\n")
+        title, *notes = map(_one_line, re.split(r"\n\s*\n", told.strip()))
+        made: list[Column] = []
+        for line in filter(None, map(str.strip, shown.split("\n"))):
+            head, _, cells = line.partition(":")
+            kind, *marks = cast("list[Any]", head.split())
+            for cell in filter(None, map(str.strip, cells.split(";"))):
+                key, _, heading = (part.strip() for part in cell.partition("="))
+                several = values[key[1:]] if key.startswith("*") else {key: heading}
+                if kind == "figures":
+                    made += map(figure_column, [figure_named(key)] if key in several else several)
+                else:
+                    ends = "{}_ci" if "ci" in marks else None
+                    made += [
+                        Column(key, heading, kind, ends and ends.format(key), "optional" in marks)
+                        for key, heading in several.items()
+                    ]
+        kept = (of for of in made if not rows or any(of.key in row for row in rows))
+        return Table(name or text, title, tuple(kept), rows, tuple(notes))
 
 
 # --- LaTeX ---
