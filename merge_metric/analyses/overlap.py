@@ -34,7 +34,7 @@ _DISTANCES: Final = {
     "prediction changed": "distance_changed",
 }
 _ABOUT: Final = ("config", "model", "dataset", "averaged", "n_pairs")
-"""What a row is about; its other keys are what is measured."""
+"""Keys of a row that say of what it is; the others are figures."""
 
 
 def overlap(request: Request, *, encoder: str | Encode | None = None) -> Table:
