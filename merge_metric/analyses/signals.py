@@ -91,34 +91,32 @@ def signals(
     )
 
 
-Drawn = Callable[[Floats], Floats]
-"""Function from the bootstrap's weights of seeds, (b, S), to a figure of each draw, (b,)."""
+Figures = Mapping[str, tuple[float | None, Callable[[Floats], Floats] | None]]
+"""Key → figure and, where it has an interval, the function to it, (b,), from weights of seeds.
+
+The weights, (b, S), are a block of the bootstrap's.
+"""
 
 
 def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) -> Iterator[Row]:
     """Yield rows of each signal that is known: all variants, parts of them, and the others."""
     table = variants.table
-    encoded = table["seed_id"].combine_chunks().dictionary_encode()
+    encoded, clusters = table["seed_id"].combine_chunks().dictionary_encode(), None
     seed, n_seeds = encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
-    clusters = None
     if cluster:
         first = table[f"seed_{cluster}"].take(np.unique(seed, return_index=True)[1])
         clusters = Clusters(cluster, text_codes(first))
     about = ("right", "fluency", "reasoning", "good")
     outcomes = {key: _floats(table, key) for key in about if key in table.column_names}
-    judged = ~np.isnan(outcomes.get("good", np.full(len(seed), np.nan)))
-    pending: list[tuple[Row, str, Drawn]] = []
+    pending = list[tuple[Row, str, Callable[[Floats], Floats]]]()
 
-    def put(row: Row, figures: Mapping[str, tuple[float | None, Drawn]]) -> None:
+    def put(row: Row, figures: Figures) -> None:
         row |= {key: value for key, (value, _) in figures.items()}
-        if settings.n_bootstrap:
-            row |= dict.fromkeys(f"{key}_ci" for key in figures)
-            pending.extend((row, key, of) for key, (v, of) in figures.items() if v is not None)
-
-    def mean(outcome: str, part: Bools) -> tuple[float | None, Drawn]:
-        values = outcomes[outcome][part]
-        sums, sizes = (np.bincount(seed[part], w, minlength=n_seeds) for w in (values, None))
-        return float(values.mean()) if len(values) else None, lambda w: (w @ sums) / (w @ sizes)
+        for key, (value, of) in figures.items() if settings.n_bootstrap else ():
+            if of is not None:
+                row[f"{key}_ci"] = None
+                if value is not None:
+                    pending.append((row, key, of))
 
     def of_pending(weights: Floats) -> dict[int, Floats]:
         return {number: of(weights) for number, (*_, of) in enumerate(pending)}
@@ -131,36 +129,27 @@ def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) ->
         is_answer = pa.types.is_boolean(table[name].type)
         parts = [(ALL, known), *bins_of(values, bins, is_answer=is_answer)]
         if name == QUALITY and "good" in outcomes:
-            parts += best_of(values, known & judged, seed, settings.rng_seed)
+            parts += best_of(values, known & ~np.isnan(outcomes["good"]), seed, settings.rng_seed)
         parts += [] if known.all() else [(NONE, ~known)]
         rows = []
         for bin_name, part in parts:
-            row: Row = {"config": variants.config, "model": variants.model, "signal": name}
-            row |= {
+            row: Row = {
+                "config": variants.config,
+                "model": variants.model,
+                "signal": name,
                 "bin": bin_name,
-                "lowest": None if bin_name == NONE else float(values[part].min()),
-                "highest": None if bin_name == NONE else float(values[part].max()),
+                "lowest": None,
+                "highest": None,
                 "n_variants": int(part.sum()),
                 "n_seeds": len(np.unique(seed[part])),
             }
-            if "right" in outcomes:
-                put(row, {"variant_accuracy": mean("right", part)})
-            if "good" in outcomes:
-                part = part & judged
-                row["n_judged"] = int(part.sum())
-                row |= {key: mean(key, part)[0] for key in ("fluency", "reasoning")}
-                put(row, {"good": mean("good", part)})
+            if bin_name != NONE:
+                row |= {"lowest": float(values[part].min()), "highest": float(values[part].max())}
+            for figures in _outcomes(outcomes, part, seed, n_seeds):
+                put(row, figures)
             rows.append(row)
-        if "good" in outcomes:
-            part = known & judged
-            put(rows[0], {"auc": _area(values[part], outcomes["good"][part] == 1, seed[part])})
-        compared = {"right": outcomes["right"]} if "right" in outcomes else {}
-        if "good" in outcomes:
-            compared["judged"] = outcomes["fluency"] + outcomes["reasoning"]
-        for key, outcome in compared.items():
-            part = known & ~np.isnan(outcome)
-            of_outcome = _related(values[part], outcome[part], seed[part], n_seeds)
-            put(rows[0], {f"{what}_{key}": figure for what, figure in of_outcome.items()})
+        for figures in _correlations(values, known, outcomes, seed, n_seeds):
+            put(rows[0], figures)
         with np.errstate(invalid="ignore"):  # 0/0: no such variant was drawn
             bounds = intervals(of_pending, n_seeds, settings, clusters)
         for number, (row, key, _) in enumerate(pending):
@@ -169,28 +158,54 @@ def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) ->
         yield from rows
 
 
-def _area(signal: Floats, is_good: Bools, seed: Ints) -> tuple[float | None, Drawn]:
-    """Compute how often a good variant has a higher signal than another."""
-    groups = np.unique(signal, return_inverse=True)[1]
-    area = None
-    if is_good.any() and not is_good.all():
-        area = float(auc(groups, is_good, np.ones((1, len(groups))))[0])
-    return area, lambda w: auc(groups, is_good, w[:, seed])
+def _outcomes(
+    outcomes: Mapping[str, Floats], part: Bools, seed: Ints, n_seeds: int
+) -> Iterator[Figures]:
+    """Yield averages of outcomes over a part of the variants, and over the judged ones of these."""
+
+    def mean(values: Floats, seed: Ints) -> tuple[float | None, Callable[[Floats], Floats]]:
+        sums, sizes = (np.bincount(seed, weights, minlength=n_seeds) for weights in (values, None))
+        return float(values.mean()) if len(values) else None, lambda w: (w @ sums) / (w @ sizes)
+
+    if "right" in outcomes:
+        yield {"variant_accuracy": mean(outcomes["right"][part], seed[part])}
+    if "good" in outcomes:
+        judged = part & ~np.isnan(outcomes["good"])
+        yield {"n_judged": (int(judged.sum()), None)}
+        for key in ("fluency", "reasoning"):
+            yield {key: (mean(outcomes[key][judged], seed[judged])[0], None)}
+        yield {"good": mean(outcomes["good"][judged], seed[judged])}
 
 
-def _related(
-    signal: Floats, outcome: Floats, seed: Ints, n_seeds: int
-) -> dict[str, tuple[float | None, Drawn]]:
-    """Correlate a signal with an outcome: over all variants, and within seeds."""
+def _correlations(
+    signal: Floats, known: Bools, outcomes: Mapping[str, Floats], seed: Ints, n_seeds: int
+) -> Iterator[Figures]:
+    """Yield figures that compare a signal with what is right, and what annotators find good."""
+    compared = {"right": outcomes["right"]} if "right" in outcomes else {}
+    if "good" in outcomes:
+        compared["judged"] = outcomes["fluency"] + outcomes["reasoning"]
+        part = known & ~np.isnan(outcomes["good"])
+        is_good, of_part = outcomes["good"][part] == 1, seed[part]
+        groups, area = np.unique(signal[part], return_inverse=True)[1], None
+        if is_good.any() and not is_good.all():
+            area = float(auc(groups, is_good, np.ones((1, len(groups))))[0])
+        yield {"auc": (area, lambda w: auc(groups, is_good, w[:, of_part]))}
+    for key, outcome in compared.items():
+        part = known & ~np.isnan(outcome)
+        yield _related(key, signal[part], outcome[part], seed[part], n_seeds)
+
+
+def _related(key: str, signal: Floats, outcome: Floats, seed: Ints, n_seeds: int) -> Figures:
+    """Correlate a signal with an outcome, over all variants and within seeds."""
     a, b = (np.unique(side, return_inverse=True)[1] for side in (signal, outcome))
     sums = within_seeds(signal, outcome, seed, n_seeds)
     within = float(pooled(sums.sum(axis=0)))
     return {
-        "rho": (
+        f"rho_{key}": (
             spearman(signal, outcome),
             lambda w: np.array([weighted_spearman(a, b, drawn[seed]) for drawn in w]),
         ),
-        "within": (None if np.isnan(within) else within, lambda w: pooled(w @ sums)),
+        f"within_{key}": (None if np.isnan(within) else within, lambda w: pooled(w @ sums)),
     }
 
 
