@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 
 import yaml
 
-from helpers.hub.repositories import Entry, PullRequest, Repo, User, entries_of, listing
+from helpers.hub.repositories import Entry, Repo, User, entries_of, listing
 
 SIGNATURE = "X-Signature=s3cr3t"
 """Query of the upload addresses of large files: as secret as a password."""
@@ -327,17 +327,13 @@ class LoopbackHub:
         summary = header["value"]["summary"]
         kinds = asked.groups["kinds"]
         address = f"{self.url}/{'' if kinds == 'models' else f'{kinds}/'}{name}"
-        if not asked.query.get("create_pr"):
+        request = {}
+        if asked.query.get("create_pr"):
+            sha = repo.propose(files, summary, asked.user.name, header["value"]["description"])
+            request["pullRequestUrl"] = f"{address}/discussions/{len(repo.pull_requests)}"
+        else:
             sha = repo.add(branch, files, summary)
-            return Reply({"commitUrl": f"{address}/commit/{sha}", "commitOid": sha})
-        number = len(repo.pull_requests) + 1
-        repo.pull_requests.append(
-            PullRequest(number, summary, header["value"]["description"], asked.user.name)
-        )
-        repo.branches[f"refs/pr/{number}"] = repo.branches[branch]
-        sha = repo.add(f"refs/pr/{number}", files, summary)
-        made = {"commitUrl": f"{address}/commit/{sha}", "commitOid": sha}
-        return Reply(made | {"pullRequestUrl": f"{address}/discussions/{number}"})
+        return Reply({"commitUrl": f"{address}/commit/{sha}", "commitOid": sha, **request})
 
     def _apply(self, files: dict[str, Entry], key: str, value: dict[str, Any]) -> None:
         match key:

@@ -88,9 +88,11 @@ class Repo:
         self.branches[branch] = commit.sha
         return commit.sha
 
-    def propose(self, files: Mapping[str, Entry], title: str, author: str) -> str:
+    def propose(
+        self, files: Mapping[str, Entry], title: str, author: str, description: str = ""
+    ) -> str:
         number = len(self.pull_requests) + 1
-        self.pull_requests.append(PullRequest(number, title, "", author))
+        self.pull_requests.append(PullRequest(number, title, description, author))
         self.branches[f"refs/pr/{number}"] = self.branches["main"]
         return self.add(f"refs/pr/{number}", files, title)
 
