@@ -4,7 +4,7 @@ PyTorch computes float32 layers by MKL, which packs the weights anew in every ca
 results for a row depend on the number of rows. The operators used here, those of `torch.compile`,
 are private: they are tried once per process, and layers stay as they are where the operators are
 missing or wrong. On them classifiers take 3.6 (MiniLM) to 9.4 (BERT-tiny) times less CPU time than
-on PyTorch's public layers, a pair at a time; `tests/benchmarks/test_classifier.py` measures it.
+on PyTorch's public layers, a pair at a time; `tests/benchmarks/test_suggestions.py` measures it.
 """
 
 import inspect

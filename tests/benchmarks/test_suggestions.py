@@ -8,11 +8,12 @@ from typing import Any, Final
 import numpy as np
 import pytest
 from helpers.bench import exported, fill_mask
-from helpers.bench.contender import FOLDER, Contender
+from helpers.bench.contender import FOLDER, Contender, spread
 from helpers.bench.contexts import find_contexts
 from helpers.bench.fill_mask import TOP, Context
 from helpers.bench.models import REAL, SHAPES, model_folder
-from helpers.bench.packed_product import packed, question_flop, speed_of
+from helpers.bench.on_device import over_pairs
+from helpers.bench.packed_product import classifier_flop, packed, question_flop, speed_of
 from helpers.bench.results import Asked, Measurement, Row, has_bfloat16, race
 from tokenizers import Tokenizer
 
@@ -163,3 +164,45 @@ def _plain(token: str) -> str:
 
 def _arguments(folder: Path, contexts: Sequence[Context], **more: Any) -> dict[str, Any]:
     return {"model": str(folder), "contexts": contexts, **more}
+
+
+PAIRS: Final = {"bert-tiny-nli": 3000, "minilm-l6-nli": 1000}
+TOLERANCE: Final = 1e-4
+
+
+@pytest.mark.parametrize("model", PAIRS)
+def test_runtimes(
+    model: str,
+    labelled: list[dict[str, str]],
+    shared_models: Path,
+    peers_python: str,
+    rounds: int,
+    budget: float,
+) -> None:
+    folder = shared_models / model
+    if not folder.is_dir():
+        pytest.skip(f"needs {folder}")
+    measurement = Measurement("classifier", f"{model}-runtimes")
+    pairs = [(item["sentence1"], item["sentence2"]) for item in labelled]
+    pairs = [pairs[i] for i in spread(range(len(pairs)), PAIRS[model])]
+    where: dict[str, Any] = {"model": str(folder), "pairs": pairs}
+    contenders = [
+        Contender("ours, pairs alone", over_pairs, where),
+        Contender("PyTorch's public layers", over_pairs, where | {"packed": False}),
+        Contender("ONNX Runtime", exported.classifier, where | {"runtime": "onnxruntime"},
+                  peers_python),
+        Contender("OpenVINO", exported.classifier, where | {"runtime": "openvino"}, peers_python),
+    ]  # fmt: skip
+    *asked, products = race(
+        contenders, len(pairs), rounds, budget=budget, yardsticks=[packed(folder)],
+        whole=len(contenders),
+    )  # fmt: skip
+    first, *others = (np.array(item.answer) for item in asked)
+    apart = max(float(abs(item - first).max()) for item in others)
+    ours, *theirs = (item.side for item in asked)
+    row = partial(Row, f"classifier, {model}", ours, unit="pair", at_least=1,
+        agreement=f"probabilities differ by {apart:.0e} at most",
+        flop=classifier_flop(folder, pairs), packed=speed_of(products),
+    )  # fmt: skip
+    measurement.write([row(side) for side in sorted(theirs, key=lambda side: median(side.cpu))])
+    assert apart < TOLERANCE
