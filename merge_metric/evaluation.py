@@ -234,7 +234,7 @@ class Evaluation:
         suffix = suffix_of(file)
         if file.exists():
             raise FileExistsError(f"{file}: expected no file there, found one")
-        if suffix != suffix_of(self.predictions):
+        if not self.predictions.name.endswith(suffix):
             write_predictions(file, read_predictions(self.predictions, self.dataset))
             return file
         with atomic(file) as new:

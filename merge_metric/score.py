@@ -15,6 +15,7 @@ from merge_dataset.files import read_text
 from merge_dataset.layout import CARD, PROVENANCE
 from merge_dataset.provenance import read
 from merge_dataset.schema import collection_name, parse_config_name
+from merge_dataset.settings import as_list
 from merge_metric.frame.answer_table import PredictionsSource
 from merge_metric.frame.joined import Frame, read_frames
 from merge_metric.frame.noise import noise_figures, noise_text
@@ -52,7 +53,7 @@ _Result = Mapping[str, Any]
 
 
 def score_file(
-    path: str | Path,
+    path: str | Path | Sequence[str | Path],
     dataset: str | Path | None = None,
     configs: str | Sequence[str] = (),
     *,
@@ -69,7 +70,7 @@ def score_file(
     What is not scored, and why, is logged.
 
     Args:
-        path: A predictions file (see `predictions`).
+        path: A predictions file or a harness's log (see `predictions`), or several of one model.
         dataset: The dataset folder, which knows the subsamples and word classes. Without
             it every variant of the file counts once.
         configs: Configurations such as `snli_nouns`; by default what the predictions are
@@ -95,7 +96,7 @@ def score_file(
     settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
     check_cluster(cluster, n_bootstrap)
     frames = read_frames(
-        PredictionsSource("", Path(path)),
+        [PredictionsSource("", Path(file)) for file in as_list(path, str, Path)],
         dataset,
         configs,
         by=by,

@@ -53,7 +53,11 @@ class Shown:
 @command()
 def score_command(
     predictions: Annotated[
-        Path, typer.Argument(help="The predictions file: .parquet, .jsonl, .jsonl.gz, .csv.")
+        list[Path],
+        typer.Argument(
+            help="Predictions of one model: .parquet, .jsonl, .jsonl.gz, .csv, or logs of "
+            "lm-evaluation-harness (samples_*.jsonl) or Inspect (.eval, .json)."
+        ),
     ],
     dataset: Annotated[
         Path | None,
@@ -164,15 +168,15 @@ def score_command(
             require_tracker(tracker)
     check_seed_file(per_seed, overwrite=overwrite, for_spreadsheets=for_spreadsheets)
     check_cluster(chosen.cluster, n_bootstrap)
-    source = PredictionsSource("", predictions)
-    arguments = chosen.arguments()
-    frames = list(read_frames(source, dataset, by=by or (), with_rows=good, **arguments))
+    model, arguments = model_name(predictions[0]), chosen.arguments()
+    sources = [PredictionsSource("", path) for path in predictions]
+    frames = list(read_frames(sources, dataset, by=by or (), with_rows=good, **arguments))
     results = score_all(frames, settings, shown=shown.output not in ("json", "csv"))
     contrast = None
     if good:
         from merge_metric.analyses.validity import good_rows, good_table
 
-        own = [replace(frame, model=model_name(predictions)) for frame in frames]
+        own = [replace(frame, model=model) for frame in frames]
         rows = [row for frame in own for row in good_rows(frame, settings=settings)]
         contrast = good_table(rows, settings, chosen.cluster)
     if per_seed:
@@ -181,12 +185,11 @@ def score_command(
     if reporting and dataset:
         from merge_metric.score import reporting as written
 
-        typer.echo(written({model_name(predictions): results}, dataset))
+        typer.echo(written({model: results}, dataset))
         return
-    about = {"predictions": str(predictions), "dataset": dataset and str(dataset)}
+    about = {"predictions": ", ".join(map(str, predictions)), "dataset": dataset and str(dataset)}
     typer.echo(_text_of(results, contrast, shown, more, chosen.cluster, about))
     for tracker in log_to or ():
-        model = model_name(predictions)
         place = log_results(tracker, results, model=model, dataset=str(dataset or ""))
         log.info("%s: logged to %s", tracker, place)
     if failed := failures(results, gates):

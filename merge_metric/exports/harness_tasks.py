@@ -126,8 +126,15 @@ def new_tasks(name: str, tasks: "TaskSettings", exported: Exported, out: Path) -
     facts = {"dataset": tasks.dataset, "revision": tasks.revision}
     # As given if relative, only the last part if absolute: no places of a machine.
     places = [of.name if of.is_absolute() else of.as_posix() for of in (out, exported.folder)]
-    readme = f"{name.replace('-', '_')}_readme.md.j2"
-    text = filled(readme, tasks=tasks, config=configs[0], out=places[0], dataset=places[1])
+    text = filled(
+        "task_readme.md.j2",
+        harness=name,
+        tasks=tasks,
+        config=configs[0],
+        out=places[0],
+        dataset=places[1],
+        is_on_hub=tasks.dataset != exported.place(seen_from=out),
+    )
     description = {"export": name, **facts, "configurations": configs}
     with new_folder(out, description, overwrite=exported.overwrite) as partial:
         (partial / "README.md").write_text(text, encoding="utf-8")
@@ -184,6 +191,7 @@ def export_lm_eval(
             (partial / f"{_MODULE}_{name}.yaml").write_text(text, encoding="utf-8")
     first, *_ = names = [f"{_MODULE}_{name}" for name in tasks.prompts]
     hint = f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {first}"
+    hint += " --log_samples --output_path logs"
     tell(exported.output, out, {"tasks": names}, f"{out}: tasks {', '.join(names)}", hint)
 
 

@@ -350,7 +350,7 @@ def _drop_repeated_seeds(model: AnswerTable, given: str) -> int:
     if wrong := list(dict.fromkeys(row["variant_id"] for row in again if row["wrong"])):
         raise ValueError(
             f"expected {model.where} to answer different problems, as all are of "
-            f"the model {model.name}, got several answers to {len(wrong):,} problems, such as "
+            f"{model.name or 'one model'}, got several answers to {len(wrong):,} problems, such as "
             f"{wrong[0]!r}; if they are of different models, give each a name: NAME=FILE"
         )
     numbers = ", ".join(str(row["answer"]) for row in again)

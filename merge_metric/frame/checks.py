@@ -74,7 +74,7 @@ class PredictionsFile:
 
     def place(self, row: int) -> str:
         """Name a row, from 0, by its line of text or its row of Parquet, from 1."""
-        if self.path.suffix in ("", ".parquet"):
+        if self.path.suffix in ("", ".parquet", ".eval", ".json"):
             return f"row {row + 1}"
         return f"line {line_number(self.path, row)}"
 

@@ -137,13 +137,14 @@ def read_frames(
     for number, source in enumerate(files):
         if paths[number] in paths[:number]:
             raise ValueError(f"expected different predictions files, got {source.path} twice")
-        for name in () if source.dataset or folder else options:
-            if options[name]:
-                option = "--config" if name == "configs" else f"--{name.replace('_', '-')}"
-                raise ValueError(
-                    f"expected a dataset folder with {option}, got none: only the dataset knows "
-                    "configurations, columns and what is missing; add --dataset FOLDER"
-                )
+        wanted = [name for name in options if options[name]]
+        if source.model in [other.model for other in files[:number]]:
+            wanted.append("several files of one model")
+        if wanted and not (source.dataset or folder):
+            raise ValueError(
+                f"expected a dataset folder with {wanted[0].replace('_', ' ')}, got none: only the "
+                "dataset knows configurations, columns and what is missing; add --dataset FOLDER"
+            )
     merging = Merging.parse(merge_labels)
     models = read_models(files, folder, columns=options["by"], tell=tell, merging=merging)
     return chain.from_iterable(

@@ -1,8 +1,8 @@
 """A predictions file, with a model's answer to each problem: opened, read, written, described.
 
 One row per problem, in Parquet (`.parquet`), as JSON lines (`.jsonl`, `.jsonl.gz`) or, to be
-read only, CSV (`.csv`, `.tsv`): `variant_id` (of a seed, its own id), `seed_id`, `label` (both
-from the dataset, where it is given and the file lacks them) and
+read only, CSV (`.csv`, `.tsv`) or a harness's log (see `logs`): `variant_id` (of a seed, its own
+id), `seed_id`, `label` (both from the dataset, where it is given and the file lacks them) and
 `prediction` (positions among the labels of the problems' format, or names; null, -1 or an empty
 string for an answer that names no label; labels may be merged on reading) and, optionally,
 `probabilities` (one per label, in that order), `text_digest` (see `frame.texts`),
@@ -55,6 +55,7 @@ from merge_metric.frame.checks import (
     require_types,
     value_type,
 )
+from merge_metric.frame.logs import INSPECT, is_log, model_in, read_log
 from merge_metric.frame.relations import DatasetRelations, Engine, unknown_ids
 from merge_metric.frame.texts import TEXT_DIGEST
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, Merging
@@ -140,15 +141,27 @@ def open_predictions(
     Labels are those of the dataset's problems; without a dataset, those in the file, or NLI's. They
     are merged as asked or else as the file's description says.
     """
-    suffix_of(path, (*SUFFIXES, *CSV))
+    suffix_of(path, (*SUFFIXES, *CSV, *INSPECT))
     with ExitStack() as kept:
         stored = path
         if path.suffix != ".parquet":
             folder = kept.enter_context(TemporaryDirectory(prefix="merge-nli-"))
-            stored = _converted(path, Path(folder, "columns.parquet"))
+            stored = Path(folder, "columns.parquet")
+            if of_harness := is_log(path):
+                answers = read_log(path, dataset, merging or Merging())
+                names = [name for name in _TYPES if name in answers.column_names]
+                tables = iter([with_metadata(answers.select(names), {"name": model_in(path)})])
+            else:
+                tables = data_files.read_batches(path, _TYPES)
+            first = next(tables)
+            with RowGroupWriter(stored, first.schema) as writer:
+                for table in chain([first], tables):
+                    writer.write(table)
         with naming_damage(path), open_parquet(stored) as opened:
             schema, rows = opened.schema_arrow, opened.metadata.num_rows
-        given = schema.names if stored == path else data_files.column_names(path)
+        given = schema.names
+        if stored != path and not of_harness:
+            given = data_files.column_names(path)
         source = f"(SELECT *, {ROW} FROM {parquet([stored])})"
         file = PredictionsFile(path, schema, rows, [], source, engine or Engine())
         finalize(file, kept.pop_all().close)  # a temporary file lives as long
@@ -170,16 +183,6 @@ def open_predictions(
     _set_labels(file, dataset)
     require_types(file)
     return file
-
-
-def _converted(path: Path, stored: Path) -> Path:
-    """Write the columns of a text file to a Parquet file."""
-    tables = data_files.read_batches(path, _TYPES)
-    first = next(tables)
-    with RowGroupWriter(stored, first.schema) as writer:
-        for table in chain([first], tables):
-            writer.write(table)
-    return stored
 
 
 def _set_labels(file: PredictionsFile, dataset: Path | None) -> None:
@@ -318,9 +321,9 @@ def description_in(schema: pa.Schema, path: Path) -> dict[str, Any]:
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """Read a Parquet file's description of how it was made; empty without it, or for text."""
+    """Read a Parquet file's description of how it was made, or a log's; empty without it."""
     if path.suffix != ".parquet" or not path.is_file():
-        return {}
+        return {"name": model_in(path)} if path.is_file() and is_log(path) else {}
     try:
         schema = read_schema(path)
     except ValueError:
@@ -351,7 +354,7 @@ def described(value: Mapping[str, Any]) -> dict[bytes, bytes]:
 def model_name(path: Path) -> str:
     """Return a model's name: from the predictions file's metadata, else from the file name."""
     stem = path.name
-    for suffix in (*SUFFIXES, *CSV):
+    for suffix in (*SUFFIXES, *CSV, *INSPECT):
         stem = stem.removesuffix(suffix)
     metadata = read_metadata(path)
     name = str(metadata.get("short_name") or metadata.get("name") or "").rstrip("/\\")

@@ -13,6 +13,7 @@ from helpers.tiny_language_models import tiny_tokenizer
 
 from merge_dataset.hub.benchmark import benchmark
 from merge_dataset.layout import split_files
+from merge_metric.frame.predictions import model_name, read_predictions
 
 pytestmark = [pytest.mark.harness, pytest.mark.slow]
 
@@ -27,14 +28,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return place
 
 
-def inspect(place: Place, *options: str, config: str = CONFIG) -> dict[str, Any]:
+def inspect(place: Place, *options: str, config: str = CONFIG) -> tuple[dict[str, Any], Path]:
+    """Run the task; return what Inspect itself reads from its log, and the log."""
     logs = place.path / f"logs-{len(list(place.path.iterdir()))}"
-    command = [python_of("MERGE_NLI_INSPECT_PYTHON"), "-m", "inspect_ai", "eval"]
-    command += ["tasks/merge_nli.py", "--model", "hf/tiny", "-M", f"model_path={place.model}"]
-    command += ["-M", "device=cpu", "-T", f"config={config}", "--display", "plain"]
-    run([*command, "--log-dir", str(logs), "--log-format", "json", *options], place.path)
-    (file,) = logs.glob("*.json")
-    return json.loads(file.read_text(encoding="utf-8"))
+    command = [python_of("MERGE_NLI_INSPECT_PYTHON"), "-m", "inspect_ai"]
+    asked = ["tasks/merge_nli.py", "--model", "hf/tiny", "-M", f"model_path={place.model}"]
+    asked += ["-M", "device=cpu", "-T", f"config={config}", "--display", "plain"]
+    run([*command, "eval", *asked, "--log-dir", str(logs), *options], place.path)
+    (file,) = logs.glob("*.eval")
+    return json.loads(run([*command, "log", "dump", str(file)], place.path)), file
 
 
 def answers_of(log: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +46,7 @@ def answers_of(log: dict[str, Any]) -> dict[str, Any]:
 
 def test_figures_and_probabilities_are_ours(place: Place) -> None:
     # A random model's letters may have any rank in its vocabulary.
-    log = inspect(place, "-T", f"top_logprobs={len(tiny_tokenizer('gpt2'))}")
+    log, file = inspect(place, "-T", f"top_logprobs={len(tiny_tokenizer('gpt2'))}")
     assert log["status"] == "success"
     rows = place.ours(CONFIG, "--chat-template")
     expected = place.figures(CONFIG, (50, 90))
@@ -53,6 +55,8 @@ def test_figures_and_probabilities_are_ours(place: Place) -> None:
     counts = [result.pop(name) for name in ("n_seeds", "n_variants", "n_seeds_left_out")]
     assert counts == [8, 72, 0]
     assert result == pytest.approx(expected, nan_ok=True)
+    assert result == pytest.approx(place.figures(CONFIG, (50, 90), log=file), nan_ok=True)
+    assert model_name(file) == "hf/tiny"
     assert 0 < expected["variant_accuracy"] < 1
     assert len(log["samples"]) == len(rows)
     assert_answers(answers_of(log), rows)
@@ -104,6 +108,8 @@ def test_the_hubs_benchmark(place: Place) -> None:
         (score,) = sample["scores"].values()
         result[sample["metadata"]["variant_id"]] = score["value"] == "C"
     assert result == expected
+    rows = read_predictions(file, place.dataset).to_pylist()
+    assert {row["variant_id"]: row["prediction"] == row["label"] for row in rows} == expected
     (scores,) = log["results"]["scores"]
     accuracy = scores["metrics"]["accuracy"]["value"]
     assert accuracy == pytest.approx(sum(expected.values()) / len(expected))
@@ -119,27 +125,35 @@ def test_other_problems_and_answers(case: str, answers: str, tmp_path: Path) -> 
         if answers == "words"
         else ("-T", f"top_logprobs={len(tiny_tokenizer('gpt2'))}")
     )
-    log = inspect(place, *more, config=config)
+    log, file = inspect(place, *more, config=config)
     assert log["status"] == "success"
     rows = place.ours(config, "--chat-template", *asked)
     expected = place.figures(config, (90,), allow_missing=config == "snli")
     (scores,) = log["results"]["scores"]
     result = {name: item["value"] for name, item in scores["metrics"].items()}
-    assert {name: result[name] for name in expected} == pytest.approx(expected, nan_ok=True)
+    result = {name: result[name] for name in expected}
+    assert result == pytest.approx(expected, nan_ok=True)
+    own = place.figures(config, (90,), allow_missing=config == "snli", log=file)
+    assert result == pytest.approx(own, nan_ok=True)
     assert_answers(answers_of(log), rows, CASES[case][0].labels)
 
 
 def test_answers_without_letters(place: Place) -> None:
     """The run stops, or labels are equally probable; a sample of seeds equals that of `predict`."""
-    log = inspect(place, "-T", "top_logprobs=1")
+    log, _ = inspect(place, "-T", "top_logprobs=1")
     assert log["status"] == "error"
     message = "expected A, B, C among the most probable tokens, got none for 'snli:"
     assert message in log["error"]["message"]
     uniform = ("-T", "missing_letters=uniform", "-T", "limit_seeds=2", "-T", "rng_seed=3")
-    log = inspect(place, "-T", "top_logprobs=1", *uniform)
+    log, file = inspect(place, "-T", "top_logprobs=1", "--epochs", "2", *uniform)
     assert log["status"] == "success"
     sampled = place.ours(CONFIG, "--chat-template", "--limit-seeds", "2", "--rng-seed", "3")
     assert {sample["id"] for sample in log["samples"]} == set(sampled)
+    (scores,) = log["results"]["scores"]  # of the first epoch
+    own = place.figures(CONFIG, (50, 90), allow_missing=True, log=file)
+    assert {name: scores["metrics"][name]["value"] for name in own} == pytest.approx(
+        own, nan_ok=True
+    )
     answers = [s["metadata"]["answer"] for item in log["samples"] for s in item["scores"].values()]
     kinds = {tuple(answer["probabilities"]) for answer in answers}
     assert (1 / 3, 1 / 3, 1 / 3) in kinds

@@ -6,7 +6,7 @@ import pytest
 from helpers.harness import CASES, Place, ask_others, assert_answers, make_place, run
 from helpers.processes import python_of
 
-from merge_metric.score import score_file
+from merge_metric.frame.predictions import model_name, read_predictions
 
 pytestmark = [pytest.mark.harness, pytest.mark.slow]
 VARIABLE = "MERGE_NLI_LM_EVAL_PYTHON"
@@ -47,12 +47,9 @@ def test_figures_and_probabilities_are_ours(place: Place) -> None:
         rows = place.ours(config)
         expected = place.figures(config, (50, 90))
         assert figures[f"merge_nli_{config}"] == pytest.approx(expected, nan_ok=True)
-        # As in the exported README: any figure's answers are a predictions file.
-        answers = place.path / "answers.jsonl"
-        lines = [json.loads(line)["seed_accuracy"] for line in file.read_text().splitlines()]
-        answers.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        scored = score_file(answers, place.dataset, [config], n_bootstrap=0)[config]
-        assert scored["seed_variant_accuracy"] == pytest.approx(expected["sv@90"])
+        own = place.figures(config, (50, 90), log=file)
+        assert own == pytest.approx(figures[f"merge_nli_{config}"], nan_ok=True)
+        assert model_name(file) == str(place.model)
         logged = [json.loads(line) for line in file.read_text().splitlines()]
         assert len(logged) == len(rows)
         assert_answers({item["sv@90"]["variant_id"]: item["sv@90"] for item in logged}, rows)
@@ -73,7 +70,9 @@ def test_a_sample_of_seeds(tmp_path: Path) -> None:
     rows = place.ours("snli", "--limit-seeds", "3", "--rng-seed", "5", *start)
     assert sum(name == row["seed_id"] for name, row in rows.items()) == 3
     expected = place.figures("snli", (90,), allow_missing=True)
+    own = place.figures("snli", (90,), allow_missing=True, log=samples)
     assert figures["merge_nli_snli"] == pytest.approx(expected, nan_ok=True)
+    assert figures["merge_nli_snli"] == pytest.approx(own, nan_ok=True)
     with pytest.raises(AssertionError, match="a limit of samples cuts seeds; leave it out"):
         lm_eval(place, "merge_nli_snli", "--limit", "12")
 
@@ -104,8 +103,52 @@ def test_other_problems_and_answers(case: str, answers: str, tmp_path: Path) -> 
     rows = place.ours(config, *asked)
     expected = place.figures(config, (90,), allow_missing=config == "snli")
     assert figures[task] == pytest.approx(expected, nan_ok=True)
+    own = place.figures(config, (90,), allow_missing=config == "snli", log=samples)
+    assert figures[task] == pytest.approx(own, nan_ok=True)
     logged = [json.loads(line)["sv@90"] for line in samples.read_text().splitlines()]
     assert_answers({item["variant_id"]: item for item in logged}, rows, CASES[case][0].labels)
+
+
+_TASK = """
+task: other_{kind}
+dataset_path: parquet
+dataset_kwargs: {{data_files: {{test: {data}}}}}
+test_split: test
+output_type: {kind}
+doc_to_text: "{{{{premise}}}}\\nQuestion: {{{{hypothesis}}}} True, False or Neither?\\nAnswer:"
+doc_to_target: "{{{{ ['True', 'Neither', 'False'][label] }}}}"
+{more}
+"""
+_KINDS = {
+    "multiple_choice": 'doc_to_choice: ["True", "False", "Neither"]\nmetric_list: [{metric: acc}]',
+    "generate_until": """
+generation_kwargs: {until: ["\\n"], max_gen_toks: 4, do_sample: false}
+filter_list:
+- {name: whole, filter: [{function: take_first}]}
+- {name: none, filter: [{function: regex, regex_pattern: "x"}, {function: take_first}]}
+metric_list: [{metric: exact_match, ignore_case: true}]""",
+}
+
+
+def test_other_tasks_over_the_dataset(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Choices in another order, and words after two filters: accuracy is the harness's."""
+    place = make_place(tmp_path)
+    data = place.dataset / "snli/nouns/variants.parquet"
+    (tmp_path / "tasks").mkdir()
+    for kind, more in _KINDS.items():
+        text = _TASK.format(kind=kind, data=data, more=more)
+        (tmp_path / f"tasks/{kind}.yaml").write_text(text)
+    figures, samples = lm_eval(place, ",".join(f"other_{kind}" for kind in _KINDS))
+    shares = []
+    for file in samples:
+        rows = read_predictions(file, place.dataset).to_pylist()
+        assert len(rows) == 48
+        shares.append(sum(row["label"] == row["prediction"] for row in rows) / len(rows))
+    words, chosen = shares
+    assert {row["prediction"] for row in rows} <= {0, 1, 2}
+    assert figures["other_multiple_choice"]["acc"] == pytest.approx(chosen)
+    assert figures["other_generate_until"]["exact_match,whole"] == pytest.approx(words)
+    assert "of the epoch or filter whole are read, not of none" in caplog.text
 
 
 def first_prompt(samples: Path) -> str:

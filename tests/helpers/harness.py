@@ -79,10 +79,16 @@ class Place:
         return {row["variant_id"]: row for row in pq.read_table(out).to_pylist()}
 
     def figures(
-        self, config: str, thresholds: tuple[int, ...], *, allow_missing: bool = False
+        self,
+        config: str,
+        thresholds: tuple[int, ...],
+        *,
+        allow_missing: bool = False,
+        log: Path | None = None,
     ) -> dict[str, float]:
+        """Score our own answers, or those in a log of a harness."""
         result = score_file(
-            self.path / "ours.parquet",
+            log or self.path / "ours.parquet",
             self.dataset,
             [config],
             allow_missing=allow_missing,
