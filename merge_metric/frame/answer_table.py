@@ -349,9 +349,9 @@ def _drop_repeated_seeds(model: AnswerTable, given: str) -> int:
     ).to_pylist()
     if wrong := list(dict.fromkeys(row["variant_id"] for row in again if row["wrong"])):
         raise ValueError(
-            f"expected {model.where} to answer different problems, as all are of "
-            f"{model.name or 'one model'}, got several answers to {len(wrong):,} problems, such as "
-            f"{wrong[0]!r}; if they are of different models, give each a name: NAME=FILE"
+            f"expected {model.where} to answer different problems, as all are of the "
+            f"model {model.name or 'scored'}, got several answers to {len(wrong):,} problems, such "
+            f"as {wrong[0]!r}; if they are of different models, give each a name: NAME=FILE"
         )
     numbers = ", ".join(str(row["answer"]) for row in again)
     engine.execute(f"DELETE FROM {model.answers} WHERE answer IN ({numbers or -1})")
