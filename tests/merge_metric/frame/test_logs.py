@@ -198,7 +198,7 @@ def test_answers_are_those_of_the_log(
 
 
 def test_figures_of_logs(folder: Path, rows: Rows, tmp_path: Path) -> None:
-    """Of the command and in Python; several files of one model are one."""
+    """They are those of predictions; several files of one model are one."""
     results = tmp_path / "results_2026-01-31T00.json"
     results.write_text('{"model_name": "owner/other"}')
     first = FORMS["lm-eval, ours"](tmp_path, rows)
