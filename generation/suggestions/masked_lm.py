@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from generation.records import MaskedQuery, Scores, Span
 from generation.suggestions.vocabulary import Vocabulary, read_vocabulary
 from merge_metric.models import fast_layers
-from merge_metric.models.checkpoints import Loaded, count_unknown, load, max_tokens, plain_tokenizer
+from merge_metric.models.checkpoints import Loaded, load, max_tokens
 from merge_metric.models.inspection import MASKED_LM, inspect
 from merge_metric.models.pair_model import batches_of
+from merge_metric.models.tokens import count_unknown, plain_tokenizer
 
 _Reduced = TypeVar("_Reduced")
 

@@ -19,9 +19,9 @@ from merge_dataset.answer_store import AnswerStore, ask, slug
 from merge_dataset.executors import Task
 from merge_dataset.files import read_json, read_record, write_json, write_record
 from merge_dataset.redaction import mask_urls
-from merge_metric.models.checkpoints import warn_of_unknown
 from merge_metric.models.inspection import MASKED_LM, Head
 from merge_metric.models.pair_model import ModelRequest
+from merge_metric.models.tokens import warn_of_unknown
 
 if TYPE_CHECKING:
     from generation.suggestions.masked_lm import MaskedLM

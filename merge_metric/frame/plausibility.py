@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
-from merge_metric.models.checkpoints import unknown_sentence
 from merge_metric.models.label_order import FAR_BETTER, MOST_LABELS, RARE, OrderCheck, check_order
 from merge_metric.models.remote import sentences
+from merge_metric.models.tokens import unknown_sentence
 from merge_metric.seed_variant_accuracy.formatting import as_percent
 from merge_metric.seed_variant_accuracy.options import FEWEST, NO_LABEL, never_gold
 

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
 import warnings
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import nullcontext, suppress
-from functools import lru_cache
-from itertools import islice
+from collections.abc import Set
 from logging import ERROR, getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from merge_metric.models.inspection import (
     ADAPTER_CONFIG,
     CLASSIFIER,
     CONFIG,
     MASKED_LM,
-    TOKENIZER_CONFIG,
     Inspection,
     build_on_meta,
     read_gguf_config,
 )
 from merge_metric.models.model_files import read_shapes
+from merge_metric.models.tokens import read_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -250,235 +245,3 @@ def _identify(inspection: Inspection) -> tuple[str, dict[str, Any]]:
     base_revision, base = _identify(inspection.base)
     provenance["base"] = {"name": inspection.base.files.name, "revision": base_revision, **base}
     return f"{revision}+{base_revision}", provenance
-
-
-# --- Tokenizers ---
-#
-# transformers builds a tokenizer anew by the class that `tokenizer_config.json` names, and takes
-# little more than the vocabulary from `tokenizer.json`. Where that class is another model's, words
-# fall into other tokens without an error. So the tokens of some texts are compared with those that
-# `tokenizer.json` gives by itself.
-
-TOKENIZER: Final = "tokenizer.json"
-
-_PROBES: Final = (
-    ("An old man is playing a guitar in the street.", "A man is making music outdoors."),
-    (
-        "A naïve café owner's 3rd-rate “Käse”, 1,234.50 kg of it, can't be sold in ZÜRICH — why?",
-        'The QUICKEST brown fox (antidisestablishmentarian) re-jumped;  she said: "don\'t!"',
-    ),
-    ("Premise: Two dogs, 東京 and Søren, run & bark.\n\nAnswer:\n", "B\nC. It's 100% #1 @ 7 p.m."),
-)
-"""Pairs of texts with capitals, accents, punctuation, digits, rare words, and line breaks."""
-_OF_BERT: Final = {
-    "do_lower_case": "lowercase", "strip_accents": "strip_accents",
-    "tokenize_chinese_chars": "handle_chinese_chars",
-}  # fmt: skip
-"""Settings by which BERT's classes change the normaliser of the file → their names in it."""
-_TYPED, _NEVER_TYPED = frozenset({"xlnet"}), frozenset({"big_bird"})
-"""Types of models whose `type_vocab_size` misleads: trained with types of tokens, or without."""
-
-
-def read_tokenizer(inspection: Inspection, folder: Path, config: Any) -> Any:
-    """Read a tokenizer, by its file alone if the stated class does not give the file's tokens.
-
-    What the checkpoint states itself holds: `do_lower_case`, `add_prefix_space`, `add_bos_token`
-    and the like, and `model_input_names`.
-    """
-    from transformers import AutoTokenizer
-
-    files, gguf = inspection.files, inspection.files.gguf_file
-    with files.reading("a tokenizer", inspection.tokenizer):
-        if gguf is None:
-            tokenizer = _own_tokenizer(folder, config, files.name)
-        else:
-            tokenizer = AutoTokenizer.from_pretrained(
-                folder, config=config, trust_remote_code=False, gguf_file=gguf
-            )
-    size = tokenizer.vocab_size  # tokens that were added to it do not count
-    most = getattr(config.get_text_config(), "vocab_size", None) or size
-    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-        size = 0  # transformers makes one up where it finds no file of the kind it wants
-    if not 0 < size <= most:
-        raise ValueError(
-            f"{files.where(inspection.tokenizer)}: expected a tokenizer of at most {most:,} "
-            f"tokens, as {CONFIG} says, got {size:,} beside special ones: is it that of another "
-            "model?"
-        )
-    return tokenizer
-
-
-def _own_tokenizer(folder: Path, config: Any, name: str) -> Any:
-    from tokenizers import Tokenizer
-    from transformers import AutoTokenizer
-    from transformers import PreTrainedTokenizerFast as Fast
-    from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
-
-    file, stated, tokenizer = folder / TOKENIZER, folder / TOKENIZER_CONFIG, cast(Any, None)
-    settings = json.loads(stated.read_text(encoding="utf-8")) if stated.is_file() else {}
-    # Errors are of all kinds where a class gets the vocabulary of another.
-    with suppress(Exception) if file.is_file() else nullcontext():
-        tokenizer = AutoTokenizer.from_pretrained(folder, config=config, trust_remote_code=False)
-    if file.is_file() and not settings.get("fix_mistral_regex"):  # which mends the file
-        # The probes' tokens by the file alone, and by the file changed as the settings state.
-        # Special tokens count unless the settings state them, or the file leaves them to the class.
-        content = json.loads(file.read_text(encoding="utf-8"))
-        stated_special = {"add_bos_token", "add_eos_token"} & settings.keys()
-        special = content.get("post_processor") is not None and not stated_special
-        as_it_is, fast = json.dumps(content), cast("Any", Fast)
-        normalizer, splitter = content.get("normalizer") or {}, content.get("pre_tokenizer") or {}
-        if normalizer.get("type") == "BertNormalizer":
-            normalizer |= {own: settings[key] for key, own in _OF_BERT.items() if key in settings}
-        if "add_prefix_space" in splitter and "add_prefix_space" in settings:
-            splitter["add_prefix_space"] = bool(settings["add_prefix_space"])
-        backends = map(Tokenizer.from_str, {as_it_is, json.dumps(content)})
-        wanted = [_tokens(fast(tokenizer_object=backend), special) for backend in backends]
-        if _tokens(tokenizer, special) not in wanted:
-            named = settings.get("tokenizer_class") or type(tokenizer).__name__
-            log.warning(
-                "%s: %s, as %s has it, does not make the tokens that %s says: they are made as "
-                "the file says", name, named, TOKENIZER_CONFIG, TOKENIZER,
-            )  # fmt: skip
-            known = Tokenizer.from_file(str(file)).get_vocab()
-            tokens = getattr(tokenizer, "special_tokens_map", {})
-            tokens = {key: token for key, token in tokens.items() if str(token) in known}
-            tokenizer = fast.from_pretrained(folder, **tokens)
-    # Types of tokens told a pair's texts apart in training if the usual class of the model's type
-    # says so; but transformers 5 takes them from classes that gave them before, such as ALBERT's
-    # and XLNet's, so older checkpoints are asked themselves.
-    kind, types = config.model_type, getattr(config.get_text_config(), "type_vocab_size", None)
-    usual = TOKENIZER_MAPPING.get(type(config), None)
-    major = str(getattr(config, "transformers_version", None) or 4).partition(".")[0]
-    has_types = "token_type_ids" in getattr(usual, "model_input_names", ()) or not (
-        kind in _NEVER_TYPED or (major.isdecimal() and int(major) >= 5)
-    )
-    if has_types:
-        pair = tokenizer(*_PROBES[0], return_token_type_ids=True, verbose=False)
-        has_types = ((types or 0) > 1 or kind in _TYPED) and any(pair["token_type_ids"])
-    names = ["input_ids", "attention_mask", *["token_type_ids"] * has_types]
-    tokenizer.model_input_names = settings.get("model_input_names") or names
-    return tokenizer
-
-
-def _tokens(tokenizer: Any, special: bool) -> list[list[int]]:
-    """Return the probes' tokens, as pairs and first texts alone, as far as it can read them."""
-    tokens: list[list[int]] = []
-    with suppress(Exception):  # a class of another model may need more than texts
-        firsts, seconds = (list(texts) for texts in zip(*_PROBES, strict=True))
-        for texts in ((firsts, seconds), (firsts,)):
-            tokens += tokenizer(*texts, add_special_tokens=special, verbose=False)["input_ids"]
-    return tokens
-
-
-def plain_tokenizer(tokenizer: Any) -> Any:
-    """Copy the tokenizer of `tokenizers` inside a fast one, without padding and truncation."""
-    from tokenizers import Tokenizer
-
-    plain = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    plain.no_padding()
-    plain.no_truncation()
-    return plain
-
-
-# --- Words ---
-#
-# BERT's tokenizers normalise single characters and split at spaces and punctuation before they look
-# for word pieces, so the tokens of an ASCII text are the tokens of its words, one after the other.
-# To join cached ids of words is six times as fast as the library.
-
-_WORD: Final = re.compile(r"[0-9A-Za-z]+|[^0-9A-Za-z ]")
-_MOST_WORDS: Final = 2**17
-
-PairTokens = Callable[[str, str], tuple[list[int], list[int]] | None]
-"""Token ids and type ids of a pair of texts with special tokens; None if words do not tell."""
-
-
-def word_tokens(tokenizer: Any) -> PairTokens | None:
-    """Make the function for a tokenizer of `tokenizers`; None if it does not work like BERT's."""
-    from tokenizers.models import WordPiece
-    from tokenizers.normalizers import BertNormalizer
-    from tokenizers.pre_tokenizers import BertPreTokenizer
-    from tokenizers.processors import BertProcessing, TemplateProcessing
-
-    two, added = tokenizer.encode("a", "a"), tokenizer.get_added_tokens_decoder().values()
-    works_so = (
-        isinstance(tokenizer.normalizer, BertNormalizer)
-        and isinstance(tokenizer.pre_tokenizer, BertPreTokenizer)
-        and isinstance(tokenizer.model, WordPiece)
-        and isinstance(tokenizer.post_processor, BertProcessing | TemplateProcessing)
-        # Other added tokens are matched in the normalised text.
-        and not any(token.normalized for token in added)
-        and [n for n in two.sequence_ids if n is not None] == [0, 1]
-    )
-    if not works_so:
-        return None
-    special, ids, types = [token.content for token in added], two.ids, two.type_ids
-    i, j = two.sequence_ids.index(0), two.sequence_ids.index(1)
-
-    @lru_cache(_MOST_WORDS)
-    def of_word(word: str) -> list[int]:
-        return list(tokenizer.encode(word, add_special_tokens=False).ids)
-
-    def of_pair(*pair: str) -> tuple[list[int], list[int]] | None:
-        for text in pair:
-            is_plain = text.isascii() and text.isprintable()
-            if not is_plain or any(token in text for token in special):
-                return None
-        one, other = ([n for w in _WORD.findall(text) for n in of_word(w)] for text in pair)
-        return (
-            [*ids[:i], *one, *ids[i + 1 : j], *other, *ids[j + 1 :]],
-            [*types[:i], *types[i : i + 1] * len(one), *types[i + 1 : j],
-             *types[j : j + 1] * len(other), *types[j + 1 :]],
-        )  # fmt: skip
-
-    return of_pair
-
-
-# --- Unknown tokens ---
-#
-# A vocabulary that fits the language splits unknown words, down to single letters if necessary:
-# with BERT's, one token in 20,000 of MultiNLI is unknown, and none of SNLI. A model with a missing
-# or broken tokenizer, or one of another language, still gives answers.
-
-SHARE: Final = 0.03
-"""Largest share of unknown tokens without a warning; a suitable vocabulary has far fewer."""
-_TEXTS: Final = 2000
-"""Size of the sample of texts: with 24 tokens each, 3 % is estimated to within 0.2."""
-_EXAMPLES: Final = 5
-
-
-def unknown_sentence(unknown: Mapping[str, Any]) -> str:
-    """Describe the result of `count_unknown` in a sentence."""
-    return (
-        f"{unknown['unknown'] / unknown['tokens']:.0%} of {unknown['tokens']:,} tokens in "
-        f"{unknown['texts']:,} texts are unknown to its tokenizer, as in "
-        f"{', '.join(map(repr, unknown['words']))}; is it the tokenizer that it was trained with, "
-        "and the right language?"
-    ).replace("%", " %", 1)
-
-
-def warn_of_unknown(name: str, unknown: Mapping[str, Any]) -> None:
-    """Warn if `count_unknown` found many unknown tokens."""
-    if unknown:
-        log.warning("%s: warning: %s", name, unknown_sentence(unknown))
-
-
-def count_unknown(
-    questions: Sequence[Sequence[str]],
-    tokenize: Callable[[list[str]], Sequence[Sequence[int]]],
-    unknown_id: int | None,
-) -> dict[str, Any]:
-    """Count unknown tokens in an even sample of questions, for provenance; empty if few."""
-    step = -(-len(questions) // _TEXTS) or 1
-    sample = [" ".join(texts) for texts in questions[::step]]
-    if unknown_id is None or not sample:
-        return {}
-    rows = tokenize(sample)
-    tokens = sum(map(len, rows))
-    unknown = sum(list(row).count(unknown_id) for row in rows)
-    if unknown <= SHARE * tokens:
-        return {}
-    words = [w for w, _ in Counter(w for text in sample for w in text.split()).most_common()]
-    bad = (word for word, row in zip(words, tokenize(words), strict=True) if unknown_id in row)
-    examples = list(islice(bad, _EXAMPLES))
-    return {"texts": len(sample), "tokens": tokens, "unknown": unknown, "words": examples}

@@ -10,19 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.schema import LABELS
-from merge_metric.models.checkpoints import (
-    Loaded,
+from merge_metric.models.checkpoints import Loaded, load, max_tokens
+from merge_metric.models.inspection import CLASSIFIER, inspect
+from merge_metric.models.label_order import LabelOrder, read_order
+from merge_metric.models.pair_model import Answers, Description, batched, batches_of
+from merge_metric.models.tokens import (
     PairTokens,
     count_unknown,
-    load,
-    max_tokens,
     plain_tokenizer,
     warn_of_unknown,
     word_tokens,
 )
-from merge_metric.models.inspection import CLASSIFIER, inspect
-from merge_metric.models.label_order import LabelOrder, read_order
-from merge_metric.models.pair_model import Answers, Description, batched, batches_of
 
 if TYPE_CHECKING:
     from merge_metric.models.pair_model import Pair, Prepared

@@ -22,7 +22,6 @@ from merge_dataset.files import atomic, working_in
 from merge_dataset.redaction import mask_urls
 from merge_dataset.settings import from_mapping
 from merge_metric.frame.predictions import read_metadata, suffix_of
-from merge_metric.models.checkpoints import warn_of_unknown
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS, SEEDS, check_order_asked
 from merge_metric.models.loading import LabelledPairs, find_kind, open_model, require_settings_used
@@ -37,6 +36,7 @@ from merge_metric.models.readiness import (
     require_all,
     this_machine,
 )
+from merge_metric.models.tokens import warn_of_unknown
 from merge_metric.predict.baselines import open_baseline
 from merge_metric.predict.driver import PREDICTIONS, Asking, Outcome, cost_of, other_predictions
 from merge_metric.predict.problems import (

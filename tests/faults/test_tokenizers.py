@@ -17,9 +17,9 @@ from tokenizers import Tokenizer
 from transformers import AutoConfig
 
 from merge_metric.demo import MODEL
-from merge_metric.models.checkpoints import TOKENIZER, read_tokenizer
 from merge_metric.models.classifier import Classifier
 from merge_metric.models.inspection import HEADS, TOKENIZER_CONFIG, find_head, inspect
+from merge_metric.models.tokens import TOKENIZER, read_tokenizer
 
 Json = dict[str, Any]
 PAIRS = [

@@ -12,7 +12,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.processors import BertProcessing, TemplateProcessing
 from transformers import AutoTokenizer
 
-from merge_metric.models.checkpoints import PairTokens, word_tokens
+from merge_metric.models.tokens import PairTokens, word_tokens
 
 OF_BERT = ("bert-uncased", "bert-cased", "other normaliser", "BertProcessing")
 
