@@ -50,6 +50,60 @@ class Shown:
     ] = 90
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """Options of `score` on what it shows, writes and checks beside the usual figures."""
+
+    figure: Annotated[
+        list[str] | None,
+        option(
+            "Also show this figure, such as core_index or agreement; may be repeated. JSON has all."
+        ),
+    ] = None
+    require: Annotated[
+        list[str] | None,
+        option(
+            "Exit with 1 if a figure of some configuration is worse, such as "
+            "seed_variant_accuracy=0.7 or relaxed_fooling_rate=0.4; may be repeated.",
+            metavar="FIGURE=VALUE",
+        ),
+    ] = None
+    good: Annotated[
+        bool,
+        option(
+            "Also show figures on the better half of the variants, by quality, beside as many of "
+            "all: are bad variants to blame?",
+            "--good",
+        ),
+    ] = False
+    reporting: Annotated[
+        bool,
+        option(
+            "Print what a paper should say of the figures: sentences, a table for LaTeX, and what "
+            "to cite.",
+            "--reporting",
+        ),
+    ] = False
+    per_seed: Annotated[
+        Path | None,
+        option(
+            "Also write a row per seed: texts, gold label, votes, variants right, answers, "
+            "agreement; to a .parquet, .csv or .jsonl file."
+        ),
+    ] = None
+    for_spreadsheets: ForSpreadsheets = False
+    overwrite: Annotated[bool, option("Replace the file of --per-seed.", "--overwrite")] = False
+    log_to: Annotated[
+        list[str] | None,
+        option(
+            "Also log the main figures to wandb, mlflow or tensorboard, where their environment "
+            "variables say (WANDB_MODE, MLFLOW_TRACKING_URI, TENSORBOARD_LOGGING_DIR); may be "
+            "repeated.",
+            metavar="TRACKER",
+        ),
+    ] = None
+
+
 @command()
 def score_command(
     predictions: Annotated[
@@ -76,54 +130,7 @@ def score_command(
     ] = None,
     shown: Shown,
     n_bootstrap: Replicates = 1000,
-    figure: Annotated[
-        list[str] | None,
-        option(
-            "Also show this figure, such as core_index or agreement; may be repeated. JSON has all."
-        ),
-    ] = None,
-    require: Annotated[
-        list[str] | None,
-        option(
-            "Exit with 1 if a figure of some configuration is worse, such as "
-            "seed_variant_accuracy=0.7 or relaxed_fooling_rate=0.4; may be repeated.",
-            metavar="FIGURE=VALUE",
-        ),
-    ] = None,
-    good: Annotated[
-        bool,
-        option(
-            "Also show figures on the better half of the variants, by quality, beside as many of "
-            "all: are bad variants to blame?",
-            "--good",
-        ),
-    ] = False,
-    reporting: Annotated[
-        bool,
-        option(
-            "Print what a paper should say of the figures: sentences, a table for LaTeX, and what "
-            "to cite.",
-            "--reporting",
-        ),
-    ] = False,
-    per_seed: Annotated[
-        Path | None,
-        option(
-            "Also write a row per seed: texts, gold label, votes, variants right, answers, "
-            "agreement; to a .parquet, .csv or .jsonl file."
-        ),
-    ] = None,
-    for_spreadsheets: ForSpreadsheets = False,
-    overwrite: Annotated[bool, option("Replace the file of --per-seed.", "--overwrite")] = False,
-    log_to: Annotated[
-        list[str] | None,
-        option(
-            "Also log the main figures to wandb, mlflow or tensorboard, where their environment "
-            "variables say (WANDB_MODE, MLFLOW_TRACKING_URI, TENSORBOARD_LOGGING_DIR); may be "
-            "repeated.",
-            metavar="TRACKER",
-        ),
-    ] = None,
+    beside: Beside,
 ) -> None:
     """Score a model's predictions: seed-variant (SV) accuracy and what goes with it.
 
@@ -158,38 +165,39 @@ def score_command(
     from merge_metric.seed_variant_accuracy.figures import figure_named
     from merge_metric.seed_variant_accuracy.options import Settings, check_cluster
 
-    if reporting and dataset is None:
+    if beside.reporting and dataset is None:
         raise ValueError("--reporting: expected the --dataset that the figures are of")
     settings = Settings(shown.ct, n_bootstrap, shown.rng_seed)
-    more = [figure_named(key, shown.ct) for key in figure or ()]
-    gates = read_gates(require or (), shown.ct)
-    for tracker in log_to or ():
+    more = [figure_named(key, shown.ct) for key in beside.figure or ()]
+    gates = read_gates(beside.require or (), shown.ct)
+    for tracker in beside.log_to or ():
         with needing(tracker):
             require_tracker(tracker)
-    check_seed_file(per_seed, overwrite=overwrite, for_spreadsheets=for_spreadsheets)
+    per_seed, marked = beside.per_seed, beside.for_spreadsheets
+    check_seed_file(per_seed, overwrite=beside.overwrite, for_spreadsheets=marked)
     check_cluster(chosen.cluster, n_bootstrap)
     model, arguments = model_name(predictions[0]), chosen.arguments()
     sources = [PredictionsSource("", path) for path in predictions]
-    frames = list(read_frames(sources, dataset, by=by or (), with_rows=good, **arguments))
+    frames = list(read_frames(sources, dataset, by=by or (), with_rows=beside.good, **arguments))
     results = score_all(frames, settings, shown=shown.output not in ("json", "csv"))
     contrast = None
-    if good:
+    if beside.good:
         from merge_metric.analyses.validity import good_rows, good_table
 
         own = [replace(frame, model=model) for frame in frames]
         rows = [row for frame in own for row in good_rows(frame, settings=settings)]
         contrast = good_table(rows, settings, chosen.cluster)
     if per_seed:
-        write_seed_results(per_seed, seed_results(frames), for_spreadsheets=for_spreadsheets)
+        write_seed_results(per_seed, seed_results(frames), for_spreadsheets=marked)
         log.info("%s: written, a row per seed", per_seed)
-    if reporting and dataset:
-        from merge_metric.score import reporting as written
+    if beside.reporting and dataset:
+        from merge_metric.score import reporting
 
-        typer.echo(written({model: results}, dataset))
+        typer.echo(reporting({model: results}, dataset))
         return
     about = {"predictions": ", ".join(map(str, predictions)), "dataset": dataset and str(dataset)}
     typer.echo(_text_of(results, contrast, shown, more, chosen.cluster, about))
-    for tracker in log_to or ():
+    for tracker in beside.log_to or ():
         place = log_results(tracker, results, model=model, dataset=str(dataset or ""))
         log.info("%s: logged to %s", tracker, place)
     if failed := failures(results, gates):

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from heapq import nsmallest
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from merge_metric.frame.texts import TEXT_DIGEST, text_digests, to_hex
+from merge_metric.frame.texts import TEXT_DIGEST, drawn_seeds, text_digests, to_hex
 from merge_metric.models.answer_words import answer_reader
 from merge_metric.models.templates import Prompt
 from merge_metric.seed_variant_accuracy.figures import keys_shown
@@ -98,23 +95,13 @@ def load_problems(
     rows = datasets.concatenate_datasets(parts).with_format("arrow")[:]
     chosen = {*rows["seed_id"].to_pylist()}.difference(settings.left_out[config])
     if limit_seeds is not None:
-        chosen = sample_seeds(chosen, limit_seeds, rng_seed=rng_seed)
+        chosen = {*drawn_seeds(chosen, limit_seeds, rng_seed=rng_seed)}
     rows = rows.filter(pa.array([seed in chosen for seed in rows["seed_id"].to_pylist()]))
     digests = text_digests(rows, settings.prompts[config].template.fields)
     rows = rows.append_column(TEXT_DIGEST, to_hex(digests))
     n_problems = Counter(seeds := rows["seed_id"].to_pylist())
     numbers = pa.array(map(n_problems.get, seeds), pa.int64())
     return datasets.Dataset(rows.append_column("n_problems", numbers))
-
-
-def sample_seeds(seed_ids: Iterable[str], count: int, *, rng_seed: int = 0) -> set[str]:
-    """Draw a random sample of each source's seeds, independent of the other sources."""
-
-    def rank(seed: str) -> bytes:
-        return hashlib.sha256(f"{rng_seed}\0{seed}".encode()).digest()
-
-    by_source = groupby(sorted({*seed_ids}), lambda seed: seed.partition(":")[0])
-    return {seed for _, seeds in by_source for seed in nsmallest(count, seeds, key=rank)}
 
 
 def answer(problem: Mapping[str, Any], log_probs: Sequence[float], n_labels: int = 3) -> TaskAnswer:

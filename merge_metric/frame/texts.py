@@ -1,11 +1,13 @@
-"""Digests of problems' texts, which tell whether predictions are for the texts of a dataset.
+"""Digests of problems' texts, which tell whether predictions are for the texts of a dataset; draws.
 
 A digest is `md5:` and 16 hexadecimal digits: the first half of the MD5 of id and texts with their
 lengths in bytes.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import nsmallest
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -79,3 +81,17 @@ def combined(digests: NDArray[np.uint64]) -> str:
 def hex_of(total: int) -> str:
     """Show a sum of digests in eight hexadecimal digits."""
     return f"{total % 2**32:08x}"
+
+
+def drawn_seeds(seed_ids: Iterable[str], count: int, *, rng_seed: int = 0) -> list[str]:
+    """Draw at most `count` seeds of each source at random.
+
+    Their order is by a hash of their ids, so a sample does not depend on other seeds, and a
+    smaller sample is a subset of a larger one.
+    """
+
+    def rank(seed: str) -> bytes:  # as `draw_rank`, which exports do not have
+        return hashlib.sha256(f"{rng_seed}\0{seed}".encode()).digest()
+
+    by_source = groupby(sorted({*seed_ids}), lambda seed: seed.partition(":")[0])
+    return [seed for _, seeds in by_source for seed in nsmallest(count, seeds, key=rank)]

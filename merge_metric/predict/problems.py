@@ -8,9 +8,6 @@ import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import astuple
-from functools import partial
-from heapq import nsmallest
-from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from typing import IO, Any, Final
@@ -26,8 +23,8 @@ from merge_dataset.files import ROWS, draw_rank, naming, read_row_groups, read_s
 from merge_dataset.layout import (
     all_configurations,
     as_dataset,
+    check_configurations,
     format_in,
-    require_configurations,
     require_dataset,
     split_files,
 )
@@ -42,7 +39,7 @@ from merge_dataset.schema import (
 )
 from merge_metric.frame.predictions import MERGE_LABELS, METADATA_KEY, with_metadata
 from merge_metric.frame.relations import DRAWS, draw_digests
-from merge_metric.frame.texts import digest_in_sql, rows_of
+from merge_metric.frame.texts import digest_in_sql, drawn_seeds, rows_of
 from merge_metric.models.pair_model import Pair
 from merge_metric.seed_variant_accuracy.options import Merging
 
@@ -117,9 +114,8 @@ def _read_dataset(
 ) -> pa.Table:
     folder = dataset_folder(path, configs, revision)
     known = all_configurations(folder)
-    require_configurations(dataset, known, configs)
     whole = [config for config in known if parse_config_name(config)[1] in (None, PARAPHRASE)]
-    chosen = list(dict.fromkeys(configs)) or whole
+    chosen = check_configurations(folder, configs) or whole
     formats: dict[ProblemFormat, list[str]] = {}
     for config in chosen:
         formats.setdefault(format_in(folder, config), []).append(config)
@@ -281,21 +277,12 @@ def part_of_source(problems: pa.Table, source: str) -> pa.Table:
 
 
 def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Table:
-    """Draw seeds of each source at random, and return them with all their variants.
+    """Draw at most `count` seeds of each source, and return them with all their variants.
 
-    Seeds are ranked by a hash of their id, so a sample does not depend on other problems, and a
-    smaller sample is a subset of a larger one.
-
-    Args:
-        problems: From `read_problems`.
-        count: Number of seeds of each source; all where there are fewer.
-        rng_seed: Seed of the hash.
+    See `drawn_seeds`: a sample does not depend on other problems.
     """
-    ids = sorted(problems["seed_id"].unique().to_pylist())
+    chosen = drawn_seeds(problems["seed_id"].unique().to_pylist(), count, rng_seed=rng_seed)
     forget_read()
-    rank = partial(draw_rank, rng_seed)
-    by_source = groupby(ids, lambda seed: seed.partition(":")[0])
-    chosen = [seed for _, seeds in by_source for seed in nsmallest(count, seeds, key=rank)]
     kept = pc.is_in(problems["seed_id"], value_set=pa.array(chosen, pa.string()))
     return _described(_only(problems, kept), {"limit_seeds": count, "rng_seed": rng_seed})
 
