@@ -19,7 +19,7 @@ from merge_dataset.schema import (
     parse_config_name,
 )
 from merge_dataset.schema import split_files as split_files
-from merge_dataset.settings import did_you_mean
+from merge_dataset.settings import check_members
 
 CARD: Final = "README.md"
 PROVENANCE: Final = "provenance.json"
@@ -64,13 +64,10 @@ def all_configurations(folder: Path) -> list[str]:
     ]
 
 
-def require_configurations(where: object, known: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise ValueError if a wanted configuration is not among the known ones."""
-    if unknown := [name for name in wanted if name not in known]:
-        raise ValueError(
-            f"{where}: expected configurations out of {', '.join(known)}, got "
-            f"{', '.join(map(repr, unknown))}{did_you_mean(unknown[0], known)}"
-        )
+def check_configurations(folder: Path, wanted: Sequence[str]) -> list[str]:
+    """Check that a folder has the wanted configurations; return each once."""
+    check_members(f"{folder}: configurations", wanted, all_configurations(folder))
+    return list(dict.fromkeys(wanted))
 
 
 def format_in(folder: Path, config: str) -> ProblemFormat:

@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -130,8 +130,8 @@ def check_settings(settings: Any) -> None:
         raise ValueError(f"{name}: expected {expected}, got {value!r}")
 
 
-def check_members(name: str, values: Iterable[str], allowed: tuple[str, ...]) -> None:
-    """Raise ValueError if a field has a value that is not allowed; suggest the most similar."""
+def check_members(name: str, values: Iterable[str], allowed: Collection[str]) -> None:
+    """Raise ValueError if an option has a value that is not allowed; suggest the most similar."""
     for value in values:
         if value not in allowed:
             known, hint = ", ".join(text or '""' for text in allowed), did_you_mean(value, allowed)

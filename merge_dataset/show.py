@@ -29,7 +29,7 @@ def choose_problems(
     `variants`, and `counts` of all of them by class and original.
     """
     layout.require_dataset(folder)
-    layout.require_configurations(folder, layout.all_configurations(folder), configs)
+    layout.check_configurations(folder, configs)
     chosen = list(configs) or layout.collections(folder)
     ids = {
         config: [

@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from merge_dataset.settings import check_members
+
 Tracker = Literal["wandb", "mlflow", "tensorboard"]
 
 PREFIX: Final = "eval_merge_"
@@ -30,8 +32,7 @@ def trainer_figures(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float
 
 def require_tracker(tracker: str) -> None:
     """Raise ValueError for another tracker, ModuleNotFoundError without its package."""
-    if tracker not in TRACKERS:
-        raise ValueError(f"expected one of {', '.join(TRACKERS)}, got {tracker!r}")
+    check_members("log_to", [tracker], TRACKERS)
     spec = find_spec(tracker)
     if spec is None or spec.origin is None:  # a folder of this name is no package
         raise ModuleNotFoundError(

@@ -173,12 +173,6 @@ def _digests(dataset: Path, configs: Sequence[str]) -> dict[str, str]:
 
 def read_session(folder: Path) -> Session:
     """Read a session folder."""
-    if not (folder / SESSION).is_file():
-        raise FileNotFoundError(
-            f"{folder}: expected a session folder with {SESSION}, found none; restore it from "
-            f"a copy, name the files of answers instead, or draw a sample into it, as in "
-            f"`merge-nli annotate merge-nli --out {folder}`"
-        )
     description = read_record(folder / SESSION, *_KEYS)
     path = folder / SAMPLE
     if not path.is_file() or description["sample_sha256"] != digest_of_file(path):
@@ -295,10 +289,7 @@ def read_answers(paths: str | Path | Sequence[Path | str]) -> pa.Table:
             )
         for file in files:
             for place, record in _READERS[file.suffix](file):
-                try:
-                    answer = parse_answer(record)
-                except ValueError as error:
-                    raise ValueError(f"{place}: {error}") from error
+                answer = parse_answer(record, place)
                 kinds.setdefault("equivalence" if "equivalent" in answer else "scores", file)
                 annotator, variant = answer["annotator"], answer["variant_id"]
                 other, earlier = answers.setdefault((annotator, variant), (place, answer))
@@ -319,12 +310,12 @@ def read_answers(paths: str | Path | Sequence[Path | str]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SCHEMAS[next(iter(kinds))])
 
 
-def parse_answer(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Parse an answer, about a paraphrase if it has `equivalent`; values may be texts.
+def parse_answer(record: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Parse the answer in a place, about a paraphrase if it has `equivalent`; values may be texts.
 
-    >>> parse_answer({"variant_id": "snli:1", "fluency": "4", "reasoning": " 5.0"})
+    >>> parse_answer({"variant_id": "snli:1", "fluency": "4", "reasoning": " 5.0"}, "a.csv")
     {'variant_id': 'snli:1', 'fluency': 4, 'reasoning': 5}
-    >>> parse_answer({"variant_id": "snli:1", "equivalent": " TRUE "})
+    >>> parse_answer({"variant_id": "snli:1", "equivalent": " TRUE "}, "a.csv")
     {'variant_id': 'snli:1', 'equivalent': True}
     """
     kind: JudgementKind = "equivalence" if "equivalent" in record else "scores"
@@ -335,7 +326,7 @@ def parse_answer(record: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("variant_id", *ASKED[kind]):
         if answer.get(name) in (None, ""):
             what = expected if name in ASKED[kind] else "the id of a variant"
-            raise ValueError(f"{name}: expected {what}, got {record.get(name)!r}")
+            raise ValueError(f"{place}: {name}: expected {what}, got {record.get(name)!r}")
     return answer
 
 

@@ -65,7 +65,7 @@ def choose(dataset: Path, wanted: Sequence[str] = ()) -> list[str]:
     """Choose configurations of single classes: by default replacements; paraphrases if named."""
     layout.require_dataset(dataset)
     known = layout.all_configurations(dataset)
-    layout.require_configurations(dataset, known, wanted)
+    layout.check_configurations(dataset, wanted)
     named = wanted or [name for name in known if parse_config_name(name)[1] != PARAPHRASE]
     chosen = set()
     for name in named:

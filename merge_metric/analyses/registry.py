@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from merge_dataset.settings import Setting
+from merge_dataset.settings import Setting, check_members
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -167,8 +167,8 @@ class Request:
         `columns` lists the columns wanted of a configuration of a dataset folder; texts of the
         seeds and answers of annotators stand beside them.
         """
+        from merge_dataset.layout import format_in
         from merge_metric.analyses.variant_rows import read_judgements, variant_rows
-        from merge_metric.frame.joined import require_text
 
         judged = read_judgements(annotations) if annotations else None
         places: Iterable[tuple[Path, str, Frame | None]]
@@ -180,7 +180,7 @@ class Request:
         for folder, config, frame in places:
             wanted = columns(folder, config)
             for name in of_seeds:
-                require_text(folder, config, name)
+                check_members("cluster", [name], format_in(folder, config).fields)
             yield variant_rows(folder, config, wanted, of_seeds, frame=frame, judged=judged)
 
     def seeds(self, config: str) -> pa.Table:
@@ -194,8 +194,7 @@ class Request:
 
     def chosen_configs(self) -> list[str]:
         """List the configurations of a dataset: those asked for, else those of collections."""
-        from merge_dataset.layout import collections, require_dataset
-        from merge_metric.frame.relations import check_configurations
+        from merge_dataset.layout import check_configurations, collections, require_dataset
 
         require_dataset(self.dataset)
         return list(check_configurations(self.dataset, self.configs) or collections(self.dataset))

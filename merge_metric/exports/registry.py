@@ -37,9 +37,9 @@ from merge_dataset.files import (
 from merge_dataset.layout import (
     PROVENANCE,
     all_configurations,
+    check_configurations,
     collections,
     configurations,
-    require_configurations,
     require_dataset,
     split_files,
 )
@@ -95,9 +95,7 @@ class Exported:
         """Return the wanted configurations, each once, by default all; require unchanged files."""
         folder, wanted = self.folder, self.config or ()
         require_dataset(folder)
-        known = all_configurations(folder)
-        require_configurations(folder, known, wanted)
-        chosen = list(dict.fromkeys(wanted)) or known
+        chosen = check_configurations(folder, wanted) or all_configurations(folder)
         for collection in collections(folder):
             if {*configurations(folder, collection)}.isdisjoint(chosen):
                 continue

@@ -329,16 +329,10 @@ def _position(text: str, labels: Sequence[str], numbered: int) -> int | None:
 # --- Labels and names ---
 
 
-def labels_of(schema: pa.Schema, path: Path | None = None) -> tuple[str, ...]:
+def labels_of(schema: pa.Schema) -> tuple[str, ...]:
     """Read from the schema of a table or file the labels that its codes refer to."""
     recorded = (schema.metadata or {}).get(LABELS_KEY)
-    try:
-        return LABELS if recorded is None else tuple(json.loads(recorded))
-    except ValueError as error:
-        raise ValueError(
-            f"{path}: expected a JSON list of labels in its metadata, got {recorded!r}; restore it "
-            "from a copy, or make it anew"
-        ) from error
+    return LABELS if recorded is None else tuple(json.loads(recorded))
 
 
 def labelled(table: pa.Table, labels: Sequence[str]) -> pa.Table:

@@ -15,9 +15,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merge_dataset.layout import as_dataset, collections, format_in, split_files
+from merge_dataset.layout import (
+    as_dataset,
+    check_configurations,
+    collections,
+    format_in,
+    split_files,
+)
 from merge_dataset.schema import LABELS, SPLITS, parse_config_name
-from merge_dataset.settings import as_texts
+from merge_dataset.settings import as_texts, check_members
 from merge_metric.frame.answer_table import (
     PREDICTIONS,
     AnswerTable,
@@ -35,7 +41,7 @@ from merge_metric.frame.answer_table import (
 from merge_metric.frame.checks import REQUIRED
 from merge_metric.frame.counting import ConfigAnswers, groupings
 from merge_metric.frame.noise import read_repeats
-from merge_metric.frame.relations import check_configurations, preview, read_columns
+from merge_metric.frame.relations import preview, read_columns
 from merge_metric.frame.texts import UNVERIFIED
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.inputs import Clusters, Rows, split_predictions
@@ -122,8 +128,8 @@ def read_frames(
 
     Raises:
         FileNotFoundError, TypeError: at once: no such file, or nothing of the kind.
-        ValueError: a file cannot be used (see `frames_of`), is given twice, or two of one
-            model answer the same problems.
+        ValueError: a file cannot be used (see `frames_of`), or two of one model answer the same
+            problems.
     """
     files = as_sources(sources)
     folder = None if dataset is None else as_dataset(dataset)
@@ -133,10 +139,7 @@ def read_frames(
         "cluster": cluster,
         "allow_missing": allow_missing,
     }
-    paths = [source.path.resolve() for source in files]
     for number, source in enumerate(files):
-        if paths[number] in paths[:number]:
-            raise ValueError(f"expected different predictions files, got {source.path} twice")
         wanted = [name for name in options if options[name]]
         if source.model in [other.model for other in files[:number]]:
             wanted.append("several files of one model")
@@ -210,14 +213,10 @@ def frames_of(
     # For each collection, as equal formats may have different optional columns.
     formats = [format_in(folder, name) for name in collections(folder)]
     known = dict.fromkeys(name for of_collection in formats for name in groupings(of_collection))
-    if unknown := [name for name in by if name not in known]:
-        raise ValueError(
-            f"expected columns to group by out of {', '.join(known)}, "
-            f"got {', '.join(map(repr, unknown))}"
-        )
+    check_members("by", by, known)
     configs = check_configurations(folder, configs) or choose(model)
     for config in configs if cluster else ():
-        require_text(folder, config, cluster)
+        check_members("cluster", [cluster], format_in(folder, config).fields)
     tell_other_draws(model, configs)
     for config in configs:
         yield _frame_of(model, config, by=by, cluster=cluster, **options)
@@ -312,16 +311,6 @@ def _frame_alone(model: AnswerTable) -> Frame:
     assert counts is not None
     shift, repeats = answers.shift(counts), read_repeats([file])
     return Frame(model.name, ALL_ROWS, counts, by_answer, {}, shift, repeats=repeats)
-
-
-def require_text(folder: Path, config: str, cluster: str) -> None:
-    """Raise ValueError unless the problems of a configuration have a text of this name."""
-    known = format_in(folder, config).fields
-    if cluster not in known:
-        raise ValueError(
-            f"expected seeds to be clustered by a text of theirs, {' or '.join(known)}, got "
-            f"{cluster!r} for {config}"
-        )
 
 
 def text_codes(column: pa.ChunkedArray) -> Ints:

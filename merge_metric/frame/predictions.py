@@ -159,6 +159,7 @@ def open_predictions(
                     writer.write(table)
         with naming_damage(path), open_parquet(stored) as opened:
             schema, rows = opened.schema_arrow, opened.metadata.num_rows
+            labels = labels_of(schema) if LABELS_KEY in (schema.metadata or {}) else None
         given = schema.names
         if stored != path and not of_harness:
             given = data_files.column_names(path)
@@ -180,17 +181,17 @@ def open_predictions(
     file.description = description_in(schema, path)
     recorded = file.description.get(MERGE_LABELS)
     file.merging = merging or Merging.parse(recorded if isinstance(recorded, str) else ())
-    _set_labels(file, dataset)
+    _set_labels(file, dataset, labels)
     require_types(file)
     return file
 
 
-def _set_labels(file: PredictionsFile, dataset: Path | None) -> None:
+def _set_labels(
+    file: PredictionsFile, dataset: Path | None, recorded: tuple[str, ...] | None
+) -> None:
     """Find the labels that the file is written with, and those of its problems, merged."""
-    known = file.written = _labels(file, dataset)
-    metadata = file.schema.metadata or {}
-    if LABELS_KEY in metadata:
-        file.written = labels_of(file.schema, file.path)
+    known = _labels(file, dataset, recorded)
+    file.written = recorded or known
     if not file.merging:
         file.labels = file.written
         return
@@ -203,7 +204,9 @@ def _set_labels(file: PredictionsFile, dataset: Path | None) -> None:
         )
 
 
-def _labels(file: PredictionsFile, dataset: Path | None) -> tuple[str, ...]:
+def _labels(
+    file: PredictionsFile, dataset: Path | None, recorded: tuple[str, ...] | None
+) -> tuple[str, ...]:
     formats: dict[str, set[tuple[str, ...]]] = {}
     if dataset is not None and dataset.is_dir():
         for name in collections(dataset):
@@ -225,8 +228,8 @@ def _labels(file: PredictionsFile, dataset: Path | None) -> tuple[str, ...]:
         )
     if known:
         return next(iter(known))
-    if LABELS_KEY in (file.schema.metadata or {}):
-        return labels_of(file.schema, file.path)
+    if recorded:
+        return recorded
     if any(value_type(file.schema.field(name).type) != pa.string() for name in ANSWERS):
         return LABELS
     named = {name: {*file.texts_in(name)} - {"", str(NO_LABEL)} for name in ANSWERS}

@@ -18,11 +18,9 @@ from merge_dataset.files import changed_files, naming_damage, open_parquet, read
 from merge_dataset.layout import (
     FILES,
     PROVENANCE,
-    all_configurations,
     collections,
     configurations,
     format_in,
-    require_configurations,
     require_dataset,
     split_files,
 )
@@ -214,24 +212,16 @@ EXAMPLES: Final = 3
 """Number of ids that a message shows."""
 
 
-def check_configurations(folder: Path, configs: Sequence[str]) -> list[str]:
-    """Check the requested configurations; return each once."""
-    known = all_configurations(folder)
-    require_configurations(folder, known, configs)
-    return list(dict.fromkeys(configs))
-
-
 @contextmanager
 def naming_dataset(folder: Path, file: str) -> Iterator[None]:
     """Turn errors on a damaged or missing dataset file into a message with its name and advice."""
     try:
         with naming_damage(folder / file):
             yield
-    except (FileNotFoundError, ValueError) as error:
-        raise ValueError(f"{error}; `merge-nli check {folder}` says more") from error
-    except KeyError as error:  # of pyarrow, which names a column that there is not
-        told = f"{folder / file}: {error.args[0]}; `merge-nli check {folder}` says more"
-        raise ValueError(told) from error
+    except (FileNotFoundError, ValueError, KeyError) as error:
+        # pyarrow's KeyError names a column that there is not.
+        told = f"{folder / file}: {error.args[0]}" if isinstance(error, KeyError) else error
+        raise ValueError(f"{told}; `merge-nli check {folder}` says more") from error
 
 
 def read_columns(folder: Path, files: Sequence[str], names: Sequence[str]) -> pa.Table:

@@ -138,12 +138,9 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
     config: Any
     base, notes = None, tuple[str, ...]()
     if (gguf := files.gguf_file) is not None:
-        present = ", ".join(name for name in sorted(files.sizes) if name.endswith(".gguf"))
-        expected = "" if head.gguf else f"a {head.name}, got a GGUF file"
-        if gguf not in files:
-            expected = f"a file beside {present or 'no others'}, found none of this name"
-        if expected:
-            raise ValueError(f"{files.where(gguf)}: expected {expected}")
+        if not head.gguf or gguf not in files:
+            got = "got a GGUF file" if gguf in files else "found no file of this name"
+            raise ValueError(f"{files.where(gguf)}: expected a {head.name}, {got}")
         config = None if files.local(gguf) is None else read_gguf_config(files, gguf)
         return Inspection(
             files=files, head=head, config=config, weights=Weights("GGUF", (gguf,)),
@@ -159,10 +156,8 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
             raise ValueError(
                 f"{where}: expected peft to read it: pip install 'merge-nli[adapters]'"
             )
-        try:  # its own head may be for another task, and is then not used
-            base = _inspect(list_files(place), head, is_base=True)
-        except ValueError as error:
-            raise ValueError(f"{where}: its base model cannot be loaded: {error}") from error
+        # Its own head may be for another task, and is then not used.
+        base = _inspect(list_files(place), head, is_base=True)
         notes = (*base.notes, f"merges the adapter into {place.asked}")
         config = config if says_classes else base.config
     weights = find_weights(files, "adapter_model" if is_adapter else "model")
@@ -248,8 +243,6 @@ def read_config(files: ModelFiles, head: Head, *, is_base: bool) -> tuple[Any, b
     from transformers import AutoConfig
     from transformers.models.auto import configuration_auto, modeling_auto
 
-    if CONFIG not in files:
-        raise ValueError(f"{files.source}: expected a model, found no {CONFIG} in it")
     content = files.read_json(CONFIG)
     names, kind = content.get("architectures") or [], content.get("model_type")
     if kind is None:  # an old configuration, which names its architecture only

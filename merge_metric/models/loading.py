@@ -222,11 +222,8 @@ class AskedFunction:
         )
         if values.shape == (count, n_labels):
             return order.rearrange(values.astype(np.float64))
-        if values.shape != (count,):
-            got = f"an array of shape {values.shape} for a list of {count:,} pairs"
-            raise ValueError(f"{expected}; got {got}")
-        codes = list[int]()
-        for value in values.tolist():
+        codes, got = list[int](), f"an array of shape {values.shape} for {count:,} pairs"
+        for value in values.tolist() if values.shape == (count,) else ():
             code = label_of(value, order.known) if isinstance(value, str) else None
             if code is not None:
                 require_no_order(order, f"{self.name}, which answers with names of labels")
@@ -235,8 +232,11 @@ class AskedFunction:
             elif type(value) in (int, float) and value in range(n_labels):
                 code = order.labels[int(value)]
             else:
-                raise ValueError(f"{expected}; got the label {value!r}")
+                got = f"the label {value!r}"
+                break
             codes.append(code)
+        if len(codes) < count:
+            raise ValueError(f"{expected}; got {got}")
         return np.array(codes, np.int64)
 
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from merge_dataset.engine import causes
 from merge_dataset.files import digest_of_file, write_text
 from merge_dataset.hub.repository import http_error, refusal
 from merge_dataset.redaction import mask_urls
@@ -98,24 +98,22 @@ class ModelFiles:
             from huggingface_hub.errors import OfflineModeIsEnabled
 
             # If a file is not in the cache either, the Hub's answer is the cause of that error.
-            causes: list[BaseException] = [error]
-            while (c := causes[-1].__cause__ or causes[-1].__context__) and c not in causes:
-                causes.append(c)
-            answers = [getattr(cause, "response", None) for cause in causes]
+            chain = [*causes(error)]
+            answers = [getattr(cause, "response", None) for cause in chain]
             statuses = [answer.status_code for answer in answers if answer is not None]
             place = self.where(name) if name else self.asked
-            if refused := [w for c in causes if (w := refusal(c, "model", self.source))]:
+            if refused := [w for c in chain if (w := refusal(c, "model", self.source))]:
                 place, words = self.asked, refused[0]  # it applies to all files
             elif self.folder is not None or not isinstance(error, (OSError, http_error())):
                 text = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
                 text = textwrap.shorten(text, 300, placeholder=" …") or type(error).__name__
                 words = f"expected {expected}, could not load it: {text}{advice and ': '}{advice}"
-            elif any(isinstance(cause, OfflineModeIsEnabled) for cause in causes):
+            elif any(isinstance(cause, OfflineModeIsEnabled) for cause in chain):
                 words = "HF_HUB_OFFLINE is set, and it is not in the cache: unset it to download it"
             elif statuses:
                 words = f"the Hub answered {statuses[0]}"
             else:
-                first = str(causes[-1]).partition("\n")[0] or type(causes[-1]).__name__
+                first = str(chain[-1]).partition("\n")[0] or type(chain[-1]).__name__
                 words = (
                     f"the Hub cannot be reached ({first}), and it is not in the cache: try again "
                     "with a network, or give a folder"
@@ -231,7 +229,6 @@ def find_weights(files: ModelFiles, stem: str) -> Weights:
                     f"{f'of which {missing[0]!r} is missing' if missing else 'got none'}: {_AGAIN}"
                 )
         if name.endswith(".bin"):
-            _require_safe_torch(files.where(names[0]))
             # Of an adapter, nothing else says how many classes there are.
             shapes = read_shapes(files, names) if stem == "adapter_model" else {}
             return Weights("pickle", tuple(names), index, shapes)
@@ -266,35 +263,33 @@ def read_shapes(files: ModelFiles, names: Iterable[str]) -> dict[str, tuple[int,
     return shapes
 
 
-SAFE_TORCH: Final = (2, 10)
-"""First version of torch whose reader of pickles is trusted."""
 _LARGEST: Final = 8
 """Most bytes of tensors per byte of a pickle, in which parameters may have several names."""
-
-
-def _require_safe_torch(where: str) -> None:
-    installed, safe = version("torch"), ".".join(map(str, SAFE_TORCH))
-    if tuple(int(number) for number in re.findall(r"\d+", installed)[:2]) < SAFE_TORCH:
-        raise ValueError(
-            f"{where}: expected torch {safe} or newer, as older ones can be made to run code when "
-            f"they read pickled weights (CVE-2026-24747), got {installed}: pip install "
-            f"'torch>={safe}'"
-        )
 
 
 def _read_pickled_shapes(path: Path, where: str) -> dict[str, tuple[int, ...]]:
     """Read the shapes of a pickle's tensors; raise ValueError if it has anything else.
 
-    A pickle can name any function, and reading the pickle would call it. torch's restricted reader,
-    by which transformers and peft read what passes this, builds only tensors.
+    A pickle can name any function, and reading the pickle would call it. torch's restricted reader
+    (of 2.10 or newer: CVE-2026-24747), by which transformers and peft read what passes this, builds
+    only tensors.
     """
     import torch
 
-    _require_safe_torch(where)
+    shapes, most, expected = dict[str, tuple[int, ...]](), _LARGEST * path.stat().st_size, ""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about old formats
             content = torch.load(path, map_location="meta", weights_only=True)
+        for name, value in {**content}.items():
+            is_tensor = isinstance(name, str) and isinstance(value, torch.Tensor)
+            if is_tensor and value.layout == torch.strided:
+                shapes[name], most = tuple(value.shape), most - value.nbytes
+            else:
+                kind = type(value).__name__
+                expected = f"plain tensors by name only, got {name!r:.60} of type {kind}"
+        if most < -(2**20):
+            expected = "plain tensors, got too many of them in so small a file, to fill the memory"
     except Exception as error:  # damaged or hostile bytes may raise anything
         named = r"(?:GLOBAL|global|class|function)s?:? ([A-Za-z_][\w.]*\.\w+)"
         expected = f"a file that torch saved: {_AGAIN}"
@@ -303,19 +298,6 @@ def _read_pickled_shapes(path: Path, where: str) -> dict[str, tuple[int, ...]]:
                 f"tensors only, got {hostile[1]}, which could run code: it is refused, and nothing "
                 "of it was run; take the weights from elsewhere"
             )
-        raise ValueError(f"{where}: expected {expected}") from error
-    got = "" if isinstance(content, dict) and content else f"{type(content).__name__}, or none"
-    tensors: dict[Any, Any] = {} if got else content
-    for name, value in tensors.items():
-        is_tensor = isinstance(name, str) and isinstance(value, torch.Tensor)
-        if not is_tensor or value.layout != torch.strided:
-            got = got or f"{name!r:.60}, which is of type {type(value).__name__}"
-    size = 0 if got else sum(value.nbytes for value in tensors.values())
-    if size > _LARGEST * path.stat().st_size + 2**20:
-        got = f"{size:,} bytes of them in so small a file, made to fill the memory"
-    if got:
-        raise ValueError(
-            f"{where}: expected plain tensors by name only, got {got}: save the model by "
-            "save_pretrained"
-        )
-    return {name: tuple(value.shape) for name, value in tensors.items()}
+    if expected or not shapes:
+        raise ValueError(f"{where}: expected {expected or 'tensors, got none'}")
+    return shapes

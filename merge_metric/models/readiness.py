@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from merge_dataset.executors import Distribution
 from merge_dataset.files import size_in_words
 from merge_dataset.schema import LABELS
-from merge_dataset.settings import did_you_mean
+from merge_dataset.settings import check_members
 from merge_metric.models.checkpoints import resolve_device
 from merge_metric.models.inspection import BYTES, CAUSAL_LM, CLASSIFIER, Head, inspect
 from merge_metric.models.label_order import read_order, written
@@ -56,15 +56,10 @@ def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
     """
     file = resources.files("merge_metric.models").joinpath("presets.toml")
     lists = tomllib.loads(file.read_text(encoding="utf-8"))
-    if name not in lists:
-        raise ValueError(f"preset: expected one of {', '.join(lists)}, got {name!r}")
+    check_members("preset", [name], lists)
     presets, wanted = [Preset(**entry) for entry in lists[name]], {*map(str.casefold, only)}
-    names = list(dict.fromkeys([p.name for p in presets] + [p.group for p in presets]))
-    for odd in (o for o in only if o.casefold() not in map(str.casefold, names)):
-        advice = did_you_mean(odd, names, f"; `merge-nli models --preset {name}` lists them")
-        raise ValueError(
-            f"only: expected models of the preset {name} or groups, got {odd!r}{advice}"
-        )
+    names = {own.casefold(): own for p in presets for own in (p.name, p.group)}
+    check_members("only", [names.get(own.casefold(), own) for own in only], names.values())
     return [p for p in presets if not only or {p.name.casefold(), p.group.casefold()} & wanted]
 
 

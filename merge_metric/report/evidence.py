@@ -14,7 +14,7 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from merge_dataset.files import read_json
-from merge_dataset.layout import PROVENANCE, as_dataset, format_in
+from merge_dataset.layout import PROVENANCE, as_dataset, check_configurations, format_in
 from merge_dataset.schema import (
     LABELS,
     NLI,
@@ -46,7 +46,6 @@ from merge_metric.frame.joined import (
     same_merging,
     shared_seeds,
 )
-from merge_metric.frame.relations import check_configurations
 from merge_metric.report.seeds import SourceSeeds, read_source
 from merge_metric.score import mixture, score_frame, seeds_of_parts, tell_few
 from merge_metric.seed_variant_accuracy.counts import SeedCounts

@@ -349,18 +349,15 @@ def require_same_length(columns: Mapping[str, Any]) -> None:
 def check_probabilities(name: str, values: Any, shape: tuple[int, int]) -> NDArray[np.float64]:
     """Check label probabilities, one row per variant, and scale them to sum to exactly 1."""
     table = np.asarray(values, np.float64)
-    if table.shape != shape:
-        raise ValueError(
-            f"{name}: expected {shape[1]} probabilities for each of {shape[0]:,} variants, got an "
-            f"array of shape {table.shape}"
-        )
-    sums = table.sum(axis=1)
-    wrong = ~((table >= 0).all(axis=1) & (np.abs(sums - 1) <= SUM_TOLERANCE))  # NaN is neither
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(
-            f"{name}: expected probabilities that sum to 1 (softmax of the logits), got "
-            f"{table[row].tolist()} in row {row}"
-        )
-    scaled: NDArray[np.float64] = table / sums[:, None]
-    return scaled
+    got = f"an array of shape {table.shape}"
+    if table.shape == shape:
+        sums = table.sum(axis=1)
+        wrong = ~((table >= 0).all(axis=1) & (np.abs(sums - 1) <= SUM_TOLERANCE))  # NaN is neither
+        if not wrong.any():
+            scaled: NDArray[np.float64] = table / sums[:, None]
+            return scaled
+        got = f"{table[row := int(wrong.argmax())].tolist()} in row {row}"
+    raise ValueError(
+        f"{name}: expected {shape[1]} probabilities that sum to 1, the softmax of the logits, for "
+        f"each of {shape[0]:,} variants, got {got}"
+    )

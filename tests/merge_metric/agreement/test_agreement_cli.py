@@ -69,7 +69,7 @@ def test_a_session_without_its_description(ask: Ask, made: Path, tmp_path: Path)
     copy = shutil.copytree(made / "study", tmp_path / "study")
     (copy / "session.json").unlink()
     refused = ask(str(copy), "--dataset", "merge-nli", code=2)
-    assert "expected a session folder with session.json, found none; restore it" in refused.stderr
+    assert "session.json: no such file or directory" in refused.stderr
     text = ask(str(copy / "answers/ann.csv"), "--dataset", "merge-nli").stdout
     assert "How likely variants were to be drawn is not known of" in " ".join(text.split())
 
