@@ -136,7 +136,7 @@ class ConfigAnswers:
             counts = SeedCounts.of_tally(
                 of_cells,
                 labels=labels,
-                has_subsamples=most_draws > 0,
+                n_subsamples=shape[1] if most_draws else None,
                 seed_ids=ids,
                 gold=seeds["label"],
                 own=seeds["prediction"],
@@ -264,17 +264,11 @@ class ConfigAnswers:
             draw_row, drawn = np.repeat(draw_row, sizes), pc.list_flatten(lists).to_numpy()
             draw_subsample = np.searchsorted(np.unique(drawn), drawn)
         rows = Rows(
-            labels=counts.labels,
-            seed_ids=counts.seed_ids,
-            gold=counts.gold,
-            own=counts.own,
+            **counts.as_known,
             seed=place[number],
             prediction=table["prediction"].to_numpy().astype(np.int64),
             draw_row=draw_row,
             draw_subsample=draw_subsample,
-            n_subsamples=counts.n_variants.shape[1] if counts.has_subsamples else None,
-            clusters=counts.clusters,
-            merged=counts.merged,
         )
         return rows, {**values, "place": number}
 

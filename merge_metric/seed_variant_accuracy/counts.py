@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .inputs import Clusters, Ints, Rows, require_same_length
+from .inputs import Ints, Rows, Seeds, require_same_length
 from .options import NO_LABEL, check_opposites
 
 _PER_SEED: Final = (
@@ -20,19 +20,10 @@ _PER_SEED: Final = (
 """Arrays of `SeedCounts`."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SeedCounts:
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SeedCounts(Seeds):
     """Counts of S seeds in K subsamples (K = 1 where rows came without subsamples)."""
 
-    labels: tuple[str, ...]
-    has_subsamples: bool
-    """Whether rows came with subsamples; else K = 1."""
-    seed_ids: tuple[str, ...] | tuple[int, ...]
-    """(S,) sorted."""
-    gold: Ints
-    """(S,) gold label, as position in `labels`."""
-    own: Ints
-    """(S,) the model's prediction for the seed itself; `NO_LABEL` where it names none."""
     n_rows: Ints
     """(S,) distinct variants over all subsamples."""
     n_variants: Ints
@@ -48,10 +39,6 @@ class SeedCounts:
     """(S, K) predicted as the label that most of them are predicted as, right or wrong."""
     n_unlabelled: Ints
     """(S, K) answered without a label: changed, but to no opposite, and as no other answer."""
-    clusters: Clusters | None = None
-    """Seeds that are resampled together; None where each is by itself."""
-    merged: str = ""
-    """Labels that count as one, as `options.Merging` writes them."""
 
     @property
     def right(self) -> NDArray[np.bool_]:
@@ -151,16 +138,7 @@ def count(
     is_first = np.diff(row, prepend=-1) > 0  # of the draws of its row
     tally = np.bincount(cell * n_answers + prediction, minlength=math.prod(shape)).reshape(shape)
     counts = SeedCounts.of_tally(
-        tally,
-        labels=rows.labels,
-        has_subsamples=rows.n_subsamples is not None,
-        seed_ids=rows.seed_ids,
-        gold=rows.gold,
-        own=rows.own,
-        n_rows=np.bincount(seed[is_first], minlength=n_seeds),
-        clusters=rows.clusters,
-        merged=rows.merged,
-        opposites=opposites,
+        tally, opposites, n_rows=np.bincount(seed[is_first], minlength=n_seeds), **rows.as_known
     )
     return counts if draws is None else counts.take(counts.n_rows > 0)
 

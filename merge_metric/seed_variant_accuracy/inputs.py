@@ -1,7 +1,7 @@
 """Rows of variants, and columns of them, as users give them → coded arrays, or a clear error."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import chain
 from typing import Any, Final
 
@@ -28,34 +28,47 @@ class Clusters:
     """(S,) the same number for seeds of one cluster."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
-    """Variants and their seeds, checked and coded.
-
-    S seeds, n rows, m draws: one draw per row, or one per row and subsample it is in.
-    """
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Seeds:
+    """Seeds, S of them, and a model's answers to themselves, checked and coded."""
 
     labels: tuple[str, ...]
     seed_ids: tuple[str, ...] | tuple[int, ...]
-    """(S,) distinct ids, sorted; `seed` holds positions in it."""
+    """(S,) distinct ids, sorted."""
     gold: Ints
-    """(S,) position in `labels`."""
+    """(S,) gold label, as position in `labels`."""
     own: Ints
-    """(S,) the seed's own prediction; `NO_LABEL` where it names none, as in `prediction`."""
+    """(S,) the model's prediction for the seed itself; `NO_LABEL` where it names none."""
+    n_subsamples: int | None = None
+    """None where variants came without subsamples; they then count as a single one."""
+    clusters: Clusters | None = None
+    """Seeds that are resampled together; None where each is by itself."""
+    merged: str = ""
+    """Labels that count as one, as `options.Merging` writes them."""
+
+    @property
+    def has_subsamples(self) -> bool:
+        """Whether variants came with subsamples."""
+        return self.n_subsamples is not None
+
+    @property
+    def as_known(self) -> dict[str, Any]:
+        """The fields above, to make another record of the same seeds."""
+        return {of.name: getattr(self, of.name) for of in fields(Seeds)}
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Rows(Seeds):
+    """Variants: n rows, m draws: one draw per row, or one per row and subsample it is in."""
+
     seed: Ints
-    """(n,)"""
+    """(n,) position in `seed_ids`."""
     prediction: Ints
-    """(n,)"""
+    """(n,) `NO_LABEL` where it names none."""
     draw_row: Ints
     """(m,) the row drawn, ascending."""
     draw_subsample: Ints
     """(m,) the subsample that drew it, from 0 to n_subsamples − 1."""
-    n_subsamples: int | None
-    """None where rows came without subsamples; they then count as a single one."""
-    clusters: Clusters | None = None
-    """None where each seed is a cluster of its own."""
-    merged: str = ""
-    """Labels that count as one, as `options.Merging` writes them."""
 
 
 def read_rows(

@@ -181,7 +181,7 @@ def summarise(tables: Sequence[SeedCounts], settings: Settings) -> list[dict[str
         if counts.clusters:
             result["n_clusters"] = len(np.unique(counts.clusters.code))
         if counts.has_subsamples:
-            result["n_subsamples"] = counts.n_variants.shape[1]
+            result["n_subsamples"] = counts.n_subsamples
             result |= {f"{k}_std": none_if_nan(v[0]) for k, v in exact.spreads().items()}
         curve = exact.mean_curve()[0].tolist()
         result["sv_curve"] = {"threshold": THRESHOLDS.tolist(), "accuracy": curve}
@@ -333,10 +333,9 @@ def signature(
         digest.update(np.ascontiguousarray(array, "<i8").tobytes())
     pairs = check_opposites(opposites, counts.labels)
     resampled, clusters = settings.n_bootstrap > 0, counts.clusters
-    subsamples = counts.n_variants.shape[1] if counts.has_subsamples else "none"
     parts = (
         ("ct", "c", settings.correctness_threshold),
-        ("subsamples", "k", subsamples),
+        ("subsamples", "k", counts.n_subsamples or "none"),
         ("labels", "l", ",".join(counts.labels)),
         ("merged", "m", counts.merged),
         ("opposites", "o", ",".join(map("-".join, pairs)) or "none"),

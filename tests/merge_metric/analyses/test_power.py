@@ -33,7 +33,7 @@ def counts_of(pair: Pair, model: int) -> SeedCounts:
     tally = np.zeros((n_seeds, 1, 4), np.int64)
     np.add.at(tally, (pair.seed, 0, np.where(pair.right[:, model], 0, 1)), 1)
     return SeedCounts.of_tally(
-        tally, labels=LABELS, has_subsamples=False, seed_ids=tuple(range(n_seeds)),
+        tally, labels=LABELS, seed_ids=tuple(range(n_seeds)),
         gold=np.zeros(n_seeds, np.int64), own=np.where(pair.seed_right[:, model], 0, 1),
         n_rows=np.bincount(pair.seed),
     )  # fmt: skip
