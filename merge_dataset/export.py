@@ -1,7 +1,6 @@
 """Export of a run folder to a dataset folder: Parquet files, provenance and card."""
 
 import logging
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -118,9 +117,6 @@ def require_target(
             f"{out}: expected a folder for the dataset alone, got the one that the run {run} is to "
             f"lie in; name another with --out"
         )
-    nearest = next(path for path in (out, *out.parents) if path.exists())
-    if not os.access(nearest, os.W_OK):
-        raise PermissionError(f"{out}: expected a folder to write in; {nearest} is read-only")
     if not overwrite:
         _require_same(out / provenance.collection_of({**coming}), coming)
 

@@ -178,6 +178,13 @@ def size_in_words(size: int) -> str:
     return f"{size} bytes"
 
 
+def require_new(path: Path, *, overwrite: bool = False) -> None:
+    """Raise FileExistsError if a file would be replaced that is not to be."""
+    if path.exists() and not overwrite:
+        cure = "name another, or replace it with `overwrite`"
+        raise FileExistsError(f"{path}: expected no file, found one; {cure}")
+
+
 def sync(path: Path) -> None:
     """Wait until a file's bytes are on the disk."""
     with path.open("rb+") as file:

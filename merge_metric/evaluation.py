@@ -12,7 +12,7 @@ from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from merge_dataset.files import atomic
+from merge_dataset.files import atomic, require_new
 from merge_dataset.layout import as_dataset
 from merge_dataset.settings import as_texts
 from merge_metric.compare import Comparison, compare_models, require_distinct
@@ -232,8 +232,7 @@ class Evaluation:
         """
         file = Path(path)
         suffix = suffix_of(file)
-        if file.exists():
-            raise FileExistsError(f"{file}: expected no file there, found one")
+        require_new(file)
         if not self.predictions.name.endswith(suffix):
             write_predictions(file, read_predictions(self.predictions, self.dataset))
             return file

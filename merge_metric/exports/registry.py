@@ -31,6 +31,7 @@ from merge_dataset.files import (
     read_record,
     read_row_groups,
     read_schema,
+    require_new,
     write_json,
     writing_to,
 )
@@ -170,9 +171,6 @@ def new_file(out: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a temporary path whose file becomes `out` if the block ends without an error."""
     out = out.expanduser().resolve()
     with writing_to(out):
-        if out.exists() and not overwrite:
-            raise FileExistsError(
-                f"{out}: expected no file, found one; replace it with --overwrite"
-            )
+        require_new(out, overwrite=overwrite)
         with atomic(out) as partial:
             yield partial

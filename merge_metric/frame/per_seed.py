@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merge_dataset.data_files import write_rows
-from merge_dataset.files import atomic, write_table
+from merge_dataset.files import atomic, require_new, write_table
 from merge_dataset.layout import format_in, split_files
 from merge_dataset.redaction import plain
 from merge_metric.frame.joined import Frame, Frames, as_frames
@@ -31,8 +31,7 @@ def check_seed_file(path: Path | None, *, overwrite: bool, for_spreadsheets: boo
     if path is None:
         return
     suffix_of(path, SUFFIXES)
-    if path.exists() and not overwrite:
-        raise FileExistsError(f"{path}: expected no file, found one; replace it with `overwrite`")
+    require_new(path, overwrite=overwrite)
 
 
 def seed_results(

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from merge_dataset.answer_store import KEY, AnswerStore, ask
 from merge_dataset.data_files import read_file
 from merge_dataset.executors import Task
-from merge_dataset.files import ROWS, atomic, writing_to
+from merge_dataset.files import ROWS, atomic, require_new, writing_to
 from merge_metric.frame.checks import ANSWER_TEXT, IDS, PROBABILITIES, REPEATS
 from merge_metric.frame.plausibility import (
     AnswerTally,
@@ -394,9 +394,8 @@ def write_requests(
     questions = asking.unanswered(overwrite=overwrite)
     name = re.compile(rf"{re.escape(path.stem)}(-\d+)?{re.escape(path.suffix)}")
     older = [place for place in path.parent.glob("*") if name.fullmatch(place.name)]
-    if older and len(questions) and not overwrite:
-        first = min(older, key=lambda place: (len(place.name), place.name))
-        raise FileExistsError(f"{first}: expected no file, found one; name another, or remove it")
+    if older and len(questions):
+        require_new(min(older, key=lambda at: (len(at.name), at.name)), overwrite=overwrite)
     made = dict[Path, int]()
     with ExitStack() as files:  # moves all files into place when all are written
         size, file, place = 0, None, path

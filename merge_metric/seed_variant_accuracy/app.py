@@ -33,7 +33,7 @@ from .inputs import split_predictions
 from .options import LABELS
 from .scoring import score
 
-ROWS_AT_MOST: Final = 1_000_000
+MEGABYTES_AT_MOST: Final = 100
 REPLICATES_AT_MOST: Final = 10_000
 HOUR: Final = 3600
 
@@ -62,7 +62,7 @@ variants classified right.
 
 There is a row per seed and per variant; in a seed's own row, `variant_id` equals `seed_id`. Labels
 are {", ".join(LABELS)}; in files also 0, 1, 2. Files (Parquet or JSON Lines, at most
-{ROWS_AT_MOST:,} rows) may have `{PROBABILITIES}` too. Each variant counts once; figures averaged
+{MEGABYTES_AT_MOST} MB) may have `{PROBABILITIES}` too. Each variant counts once; figures averaged
 over the subsamples of a dataset come from the metric itself.
 """
 STYLE: Final = """
@@ -85,11 +85,9 @@ def read_file(path: Path) -> dict[str, list[Any]]:
     try:
         if path.suffix.lower() == ".parquet":
             with parquet.ParquetFile(path) as file:
-                _require_rows(file.metadata.num_rows)
                 table = file.read()
         else:
             table = json.read_json(path)
-            _require_rows(len(table))
         names = [name for name in (PROBABILITIES,) if name in table.column_names]
         columns: dict[str, list[Any]] = table.select([*COLUMNS, *names]).to_pydict()
     except (ArrowException, KeyError, OSError) as error:
@@ -100,14 +98,6 @@ def read_file(path: Path) -> dict[str, list[Any]]:
     if all(row is None for row in columns.get(PROBABILITIES, ())):  # as good as no such column
         columns.pop(PROBABILITIES, None)
     return columns
-
-
-def _require_rows(n_rows: int) -> None:
-    if n_rows > ROWS_AT_MOST:
-        raise ValueError(
-            f"expected one row per seed and per variant, {ROWS_AT_MOST:,} at most, got {n_rows:,}: "
-            "compute larger files on your own machine"
-        )
 
 
 def read_table(rows: list[list[Any]]) -> dict[str, list[Any]]:
@@ -301,7 +291,7 @@ def main() -> None:
     build().launch(
         theme=theme,
         head=f"<style>{STYLE}</style>",  # Gradio rewrites what it gets as css
-        max_file_size="200mb",
+        max_file_size=f"{MEGABYTES_AT_MOST}mb",
         run_history=False,
         ssr_mode=False,
         footer_links=[],

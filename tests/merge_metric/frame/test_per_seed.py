@@ -79,7 +79,7 @@ def test_files_are_judged_before_the_work(files: tuple[Path, Path], tmp_path: Pa
     for arguments, message in (
         (["--per-seed", "seeds.xlsx"], "end in .parquet, .csv, .jsonl, got '.xlsx'"),
         (["--per-seed", "seeds"], "end in .parquet, .csv, .jsonl, got no suffix"),
-        (["--per-seed", tmp_path / "seeds.csv"], "found one; replace it with --overwrite"),
+        (["--per-seed", tmp_path / "seeds.csv"], "or replace it with --overwrite"),
     ):
         assert message in refused(*words((tmp_path / "nowhere.parquet", files[1]), *arguments))
     assert (tmp_path / "seeds.csv").read_text() == "mine"

@@ -128,20 +128,6 @@ def test_errors_of_files(app: Any, name: str, content: bytes, message: str, tmp_
         app.read_file(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
-def test_files_that_are_too_long(
-    app: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_plain(tmp_path / name, file_rows())
-    monkeypatch.setattr(app, "ROWS_AT_MOST", 7)
-    if path.suffix == ".jsonl":
-        path.write_text(path.read_text(encoding="utf-8").replace("\n", "\n\n"), encoding="utf-8")
-    assert len(app.read_file(path)["label"]) == 7
-    monkeypatch.setattr(app, "ROWS_AT_MOST", 6)
-    with pytest.raises(ValueError, match="6 at most, got 7"):
-        app.read_file(write_plain(path, file_rows()))
-
-
 def test_figures_of_the_example(app: Any) -> None:
     rows = cells(app.figures_table(example(app), 90))
     assert values(app, example(app)) == list(EXAMPLE_FIGURES.values())
