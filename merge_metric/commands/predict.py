@@ -281,7 +281,7 @@ def _report(done: Done, dataset: str, output: OutputFormat) -> None:
 
 
 def _tell(outcome: Outcome, dataset: str) -> str:
-    from merge_metric.frame.noise import usage_text
+    from merge_metric.frame.noise import letters_text, usage_text
     from merge_metric.frame.predictions import MERGE_LABELS
     from merge_metric.models.label_order import describe_evidence
 
@@ -303,6 +303,7 @@ def _tell(outcome: Outcome, dataset: str) -> str:
         order and f"  classes: {', '.join(order)} ({known_by})",
         facts.get("requests") and f"  {usage_text(facts, facts['requests'])}",
         lost and f"  answers that name no label: {as_percent(lost)}",
+        letters_text(facts) and f"  answers by letter: {letters_text(facts)}",
         truncated and f"  cut to {facts['max_tokens']} tokens: {truncated:,} pairs",
         check["seeds"] and f"  right on {as_percent(check['accuracy'])} of {seeds}",
         f"  {outcome.path}",

@@ -60,6 +60,8 @@ class TaskOptions:
     max_answer_tokens: Annotated[int, option_of(ModelRequest, "max_answer_tokens", panel=None)] = (
         1024
     )
+    shuffle_letters: Annotated[bool, option_of(ModelRequest, "shuffle_letters", panel=None)] = False
+    letters_seed: Annotated[int, option_of(ModelRequest, "letters_seed", panel=None)] = 0
     ct: Annotated[
         list[int] | None,
         statistics_option(
@@ -102,9 +104,10 @@ def prepare(
                 start=prompt_start,
                 problem_format=problem_format,
                 held_out=held_out,
+                shuffle=options.letters_seed if options.shuffle_letters else None,
             )
         prompts[name] = known[key]
-        if options.answers == "letters":
+        if options.answers == "letters" or options.shuffle_letters:
             require_choices(prompts[name])
     return TaskSettings(
         dataset=options.hub or exported.place(seen_from=out),
@@ -203,7 +206,7 @@ def _lm_eval_task(tasks: "TaskSettings", config: str) -> str:
     prompt, several = tasks.prompts[config], len(tasks.forms) > 1
     letters = list(prompt.template.letters)
     samples = [
-        {QUESTION: prompt.template.text(*e.texts), "label": e.label, ANSWER: prompt.answer(e)}
+        {QUESTION: prompt.template.text(*e.texts), ANSWER: prompt.answer(e)}
         for e in prompt.examples
     ]
     lower = [key for key, figure in CATALOGUE.items() if not figure.higher_is_better]
@@ -217,7 +220,7 @@ def _lm_eval_task(tasks: "TaskSettings", config: str) -> str:
         delimiter="" if several else " ",  # which the harness omits in chats
         samples=samples,
         figures=figure_names(tasks.thresholds),
-        lower=[*lower, "without_label"],
+        lower=[*lower, "without_label", "most_frequent_letter"],
     )
 
 

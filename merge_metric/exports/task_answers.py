@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from merge_metric.frame.texts import TEXT_DIGEST, drawn_seeds, text_digests, to_hex
-from merge_metric.models.answer_words import answer_reader
 from merge_metric.models.templates import Prompt
 from merge_metric.seed_variant_accuracy.figures import keys_shown
 from merge_metric.seed_variant_accuracy.inputs import split_predictions
@@ -34,7 +33,8 @@ FIGURES: Final = keys_shown("tasks")
 
 def figure_names(thresholds: Sequence[int]) -> list[str]:
     """List the figures that a harness reports; figures at thresholds come first."""
-    return [*(f"sv@{threshold}" for threshold in thresholds), *FIGURES, "without_label"]
+    others = ("without_label", "most_frequent_letter")
+    return [*(f"sv@{threshold}" for threshold in thresholds), *FIGURES, *others]
 
 
 TaskAnswer = dict[str, Any]
@@ -104,7 +104,7 @@ def load_problems(
     return datasets.Dataset(rows.append_column("n_problems", numbers))
 
 
-def answer(problem: Mapping[str, Any], log_probs: Sequence[float], n_labels: int = 3) -> TaskAnswer:
+def answer(problem: Mapping[str, Any], prompt: Prompt, log_probs: Sequence[float]) -> TaskAnswer:
     """Convert log-probabilities of the letters, in nats, to an answer to a problem.
 
     There is one for each label or, where letters can be written in several ways, that many for each
@@ -112,28 +112,31 @@ def answer(problem: Mapping[str, Any], log_probs: Sequence[float], n_labels: int
     probabilities are equal.
 
     >>> row = {"variant_id": "s", "seed_id": "s", "label": 0, "subsamples": [], "n_problems": 1}
-    >>> answer(row | {"text_digest": "00"}, [0.0, -math.inf, 0.0])["probabilities"]
+    >>> row |= {"text_digest": "00", "premise": "A dog.", "hypothesis": "A cat."}
+    >>> from merge_metric.models.templates import Template
+    >>> template = Template.of(["premise", "hypothesis"], ["yes", "maybe", "no"])
+    >>> answer(row, Prompt((), template), [0.0, -math.inf, 0.0])["probabilities"]
     [0.5, 0.0, 0.5]
     """
-    forms = np.asarray(log_probs, np.float64).reshape(-1, n_labels)
+    order = prompt.template.order(*(problem[field] for field in prompt.template.fields))
+    forms = np.asarray(log_probs, np.float64).reshape(-1, len(order))[:, np.argsort(order)]
     highest = forms.max()
-    weights = np.exp(forms - highest).sum(axis=0) if highest > -math.inf else np.ones(n_labels)
-    return {
-        **_kept(problem),
-        "prediction": int(weights.argmax()),
-        "probabilities": (weights / weights.sum()).tolist(),
-    }
+    weights = np.exp(forms - highest).sum(axis=0) if highest > -math.inf else np.ones(len(order))
+    label = int(weights.argmax())
+    letter = prompt.template.letters[order.index(label)]
+    row = {**_kept(problem), "prediction": label, "letter": letter}
+    return row | {"probabilities": (weights / weights.sum()).tolist()}
 
 
 def answer_in_words(
     problem: Mapping[str, Any], prompt: Prompt, text: str, *, is_cut: bool = False
 ) -> TaskAnswer:
     """Read the final answer of what a model wrote, cut or not, as `predict` does."""
-    template = prompt.template
-    names = template.named(*(problem[field] for field in template.fields))
-    reader = answer_reader(template.labels, names, prompt.stop)
-    code = reader.read(text, is_cut=is_cut)
-    return {**_kept(problem), "prediction": code, "answer_text": reader.kept(text)}
+    reader, labels = prompt.reader(*(problem[field] for field in prompt.template.fields))
+    shown = reader.read(text, is_cut=is_cut)
+    letter = prompt.template.letters[shown] if shown >= 0 else ""
+    row = {**_kept(problem), "prediction": labels[shown], "letter": letter}
+    return row | {"answer_text": reader.kept(text)}
 
 
 def _kept(problem: Mapping[str, Any]) -> TaskAnswer:
@@ -147,7 +150,7 @@ def figures(
     thresholds: Sequence[int] = (90,),
     labels: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """Compute `FIGURES`, `sv@CT` (CT in percent) and the share without label; NaN if undefined."""
+    """Compute `FIGURES`, `sv@CT` (CT in percent) and shares of answers; NaN if undefined."""
     if whole_seeds(answers)[1]:  # a harness that limits rows cuts seeds
         counts = Counter(row["seed_id"] for row in answers)
         row = next(row for row in answers if counts[row["seed_id"]] != row["n_problems"])
@@ -165,6 +168,8 @@ def figures(
     curve = result["sv_curve"]["accuracy"]
     reported = {name: result[name] for name in (*FIGURES, "n_seeds", "n_variants")}
     reported["without_label"] = result.get("without_label", {"share": 0.0})["share"]
+    letters = Counter(row["letter"] for row in answers if row["letter"])
+    reported["most_frequent_letter"] = max(letters.values(), default=0) / (letters.total() or 1)
     reported |= {f"sv@{threshold}": curve[threshold - 1] for threshold in thresholds}
     return {name: math.nan if value is None else value for name, value in reported.items()}
 

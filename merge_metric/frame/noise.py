@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_metric.frame.checks import REPEATS, PredictionsFile
+from merge_metric.models.answer_words import ALPHABET
 from merge_metric.seed_variant_accuracy.counts import SeedCounts, opposite_table
 from merge_metric.seed_variant_accuracy.figures import none_if_nan
-from merge_metric.seed_variant_accuracy.formatting import show_value
+from merge_metric.seed_variant_accuracy.formatting import as_percent, show_value
 from merge_metric.seed_variant_accuracy.inputs import Ints
 from merge_metric.seed_variant_accuracy.options import Settings, check_opposites
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
@@ -114,6 +115,17 @@ def usage_text(metadata: Mapping[str, Any], requests: int) -> str:
     except (KeyError, TypeError, ValueError):
         pass  # not given, or metadata of another program
     return ", ".join(parts)
+
+
+def letters_text(metadata: Mapping[str, Any]) -> str:
+    """Write the share of answers with each letter of the choices; "" where it is not known.
+
+    >>> letters_text({"letter_A": 3, "letter_B": 0, "letter_C": 1})
+    'A 75.0%, B 0.0%, C 25.0%'
+    """
+    counts = {c: metadata[key] for c in ALPHABET if (key := f"letter_{c}") in metadata}
+    total = sum(counts.values()) or 1
+    return ", ".join(f"{letter} {as_percent(n / total)}" for letter, n in counts.items())
 
 
 def noise_text(noise: Mapping[str, Any]) -> list[str]:

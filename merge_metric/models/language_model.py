@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merge_dataset.redaction import mask_secrets
-from merge_metric.models.answer_words import MARK, NO_LABEL, answer_reader, thinking_begun
+from merge_metric.models.answer_words import MARK, NO_LABEL, thinking_begun
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.pair_model import Answers, Description, Pair, batched, batches_of
 from merge_metric.models.prompts import (
@@ -55,7 +55,7 @@ _BYTES: Final = 2**29
 log = logging.getLogger(__name__)
 
 _Result = tuple[NDArray[np.float64], NDArray[np.float64]]
-"""Probabilities of the labels, (rows, labels), and the letter mass, (rows,)."""
+"""Probabilities of labels or letters, (rows, labels), and the letter mass, (rows,)."""
 
 
 def asked_by(
@@ -70,6 +70,16 @@ def asked_by(
         answer_tokens=words.most_tokens if words else 1,
         **more,
     )
+
+
+def of_labels(
+    prompt: Prompt, pairs: Sequence[Pair], of_letters: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Turn columns of the letters of problems' choices, (n, letters), into columns of labels."""
+    if prompt.template.shuffle is None:
+        return of_letters
+    orders = np.array([prompt.template.order(*pair) for pair in pairs])
+    return np.take_along_axis(of_letters, orders.argsort(axis=1), axis=1)
 
 
 def require_room(
@@ -152,8 +162,12 @@ class LanguageModel:
             # At least one token must be left to run; nearly all prompts have the whole prefix.
             shared = [min(len(common_prefix([prefix, ids])), len(ids) - 1) for ids in prompts]
             shapes = [(len(ids) - n, n) for n, ids in zip(shared, prompts, strict=True)]
-            batches = list(self._batches(shapes))
-            return batches, lambda batch: self._run([prompts[i] for i in batch], shared[batch[0]])
+
+            def ask(batch: list[int]) -> _Result:
+                letters, mass = self._run([prompts[i] for i in batch], shared[batch[0]])
+                return of_labels(self.prompt, [some[i] for i in batch], letters), mass
+
+            return list(self._batches(shapes)), ask
 
         notes = {"prefix_cached_tokens": self._cache.length if self._cache else 0}
         device = self._model.device.type
@@ -302,10 +316,9 @@ class Words:
         >>> Words(samples=4).read(read_prompt("none"), ("A dog.", "A cat."), written)[1:3]
         (1, 0.25)
         """
-        template = prompt.template
-        reader = answer_reader(template.labels, template.named(*pair), prompt.stop)
-        codes = [reader.read(text, is_cut=is_cut) for text, is_cut in answers]
-        n, lost = len(template.labels), codes.count(NO_LABEL) / len(codes)
+        reader, labels = prompt.reader(*pair)
+        codes = [labels[reader.read(text, is_cut=is_cut)] for text, is_cut in answers]
+        n, lost = len(prompt.template.labels), codes.count(NO_LABEL) / len(codes)
         counts = np.bincount([c for c in codes if c != NO_LABEL], minlength=n)
         kept = "\n———\n".join(reader.kept(text, len(answers)) for text, _ in answers)
         if not counts.any():

@@ -96,9 +96,10 @@ def open_model(
         start=request.prompt_start,
         problem_format=problem_format,
         held_out=held_out,
+        shuffle=request.letters_seed if request.shuffle_letters else None,
     )
     words = Words.of(request) if request.answers == "words" else None
-    if words is None:
+    if words is None or request.shuffle_letters:
         require_choices(prompt)
     if kind == "remote":
         from merge_metric.models.remote import RemoteModel
@@ -134,7 +135,7 @@ def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:
         (request.answers == "letters", (*of_words, "samples", "temperature", "max_answer_tokens"),
          "with `answers` words"),
         (kind != "remote", (*of_words, "max_requests"), "for a model on a server"),
-        (kind == "classifier", ("answers",), "of language models"),
+        (kind == "classifier", ("answers", "shuffle_letters"), "of language models"),
     ):  # fmt: skip
         for name in names if is_unused else ():
             value = getattr(request, name)

@@ -182,6 +182,10 @@ class ModelRequest:
     chat_template: bool = _option(
         False, "Ask in the model's chat template.", _LM, option="--chat-template"
     )
+    shuffle_letters: bool = _option(
+        False, "Draw the order of the choices for each problem, by a hash of its texts.", _LM
+    )
+    letters_seed: int = _option(0, "Another number, other orders of the choices.", _LM)
     prefix_cache: bool = _option(True, "Run the examples once, not per pair.", _LM)
     gguf_file: str | None = _option(None, "A GGUF file in the folder.", _LM)
     answers: Literal["letters", "words"] = _option(

@@ -34,6 +34,7 @@ def read_prompt(
     start: str = "",
     problem_format: ProblemFormat = NLI,
     held_out: HeldOut | None = None,
+    shuffle: int | None = None,
 ) -> Prompt:
     """Make the prompt with the few-shot examples that a user asks for.
 
@@ -49,11 +50,12 @@ def read_prompt(
         start: See `Prompt.start`.
         problem_format: Fields and labels of the problems. Bundled examples are of NLI.
         held_out: As `problems.hold_out` records them, in the order in which they are shown.
+        shuffle: Seed of the order of a problem's choices; see `Template.shuffle`.
 
     Raises:
         ValueError: unknown shots, no shots for these sources, or a malformed file.
     """
-    template = Template.of(problem_format.fields, problem_format.labels)
+    template = Template.of(problem_format.fields, problem_format.labels, shuffle)
     is_file, is_nli = Path(shots).suffix in SHOT_FILES, problem_format == NLI
     if shots == "none" or (shots == "auto" and not is_nli):
         return Prompt((), template, "none", start)

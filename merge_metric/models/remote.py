@@ -20,7 +20,7 @@ import numpy as np
 
 from merge_dataset.redaction import mask_known, mask_secrets, mask_urls, secrets_in, spellings
 from merge_metric.models.answer_words import letter_probabilities
-from merge_metric.models.language_model import Words, Written, asked_by
+from merge_metric.models.language_model import Words, Written, asked_by, of_labels
 from merge_metric.models.pair_model import Answers, Description, ModelRequest, Pair
 from merge_metric.models.templates import Prompt
 
@@ -318,7 +318,7 @@ class RemoteModel:
             "answers_partial": int((is_partial & ~is_missing).sum()),
             "answers_without_letters": int(is_missing.sum()),
         }
-        probabilities = rows / rows.sum(axis=1, keepdims=True)
+        probabilities = of_labels(self.prompt, questions, rows / rows.sum(axis=1, keepdims=True))
         return Answers.of(positions, probabilities, counts=counts, notes=notes)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from merge_metric.models.answer_words import ALPHABET
+from merge_metric.models.answer_words import ALPHABET, NO_LABEL, AnswerReader, answer_reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,13 @@ class Template:
     """Text such as "{premise} … {choices} Answer:"; `{choices}` are the lettered lines."""
     choices: tuple[str, ...]
     """Name of each label in the prompt; may have texts in it, such as "{second_choice}"."""
+    shuffle: int | None = None
+    """Seed of the choices' order, drawn for each problem; by default it is that of the labels."""
 
     @classmethod
-    def of(cls, fields: Sequence[str], labels: Sequence[str]) -> Template:
+    def of(
+        cls, fields: Sequence[str], labels: Sequence[str], shuffle: int | None = None
+    ) -> Template:
         """Make the template of problems for which there is none: of NLI, the paper's.
 
         >>> print(Template.of(["premise", "hypothesis"], ["true", "false"]).text("A.", "B."))
@@ -56,7 +60,7 @@ class Template:
         shown = [f"{name[:1].upper()}{name[1:].replace('_', ' ')}: {{{name}}}" for name in fields]
         question = "\n".join([*shown, "{choices}", "Answer:"])
         choices = tuple(label[:1].upper() + label[1:] for label in labels)
-        return cls(tuple(fields), tuple(labels), question, choices)
+        return cls(tuple(fields), tuple(labels), question, choices, shuffle)
 
     @property
     def shows_choices(self) -> bool:
@@ -73,11 +77,25 @@ class Template:
         values = dict(zip(self.fields, texts, strict=True))
         return tuple(_filled(choice, values) for choice in self.choices)
 
+    def order(self, *texts: str) -> tuple[int, ...]:
+        """Return the positions of the labels that a problem's letters A, B, … stand for.
+
+        >>> labels = Template.of(["premise", "hypothesis"], "enc", shuffle=1)
+        >>> labels.order("A dog.", "A cat."), labels.order("A dog.", "A cow.")
+        ((0, 2, 1), (1, 0, 2))
+        """
+        places = range(len(self.labels))
+        if self.shuffle is None:
+            return tuple(places)
+        key = "\0".join((str(self.shuffle), *texts)).encode(errors="replace")
+        return tuple(sorted(places, key=lambda n: hashlib.sha256(key + bytes([n])).digest()))
+
     def text(self, *texts: str) -> str:
         """Write the question; texts go in as they are."""
-        lines = zip(self.letters, self.named(*texts), strict=True)
+        names, order = self.named(*texts), self.order(*texts)
+        lines = zip(self.letters, order, strict=True)
         values = dict(zip(self.fields, texts, strict=True))
-        values["choices"] = "\n".join(f"{letter}. {name}" for letter, name in lines)
+        values["choices"] = "\n".join(f"{letter}. {names[label]}" for letter, label in lines)
         return _filled(self.question, values)
 
 
@@ -103,9 +121,9 @@ class Prompt:
     def of_record(cls, record: Mapping[str, Any]) -> Prompt:
         """Make the prompt that `dataclasses.asdict` made a record of."""
         texts = {name: record["template"][name] for name in ("fields", "labels", "choices")}
-        lists = {name: tuple(values) for name, values in texts.items()}
+        lists: dict[str, Any] = {name: tuple(values) for name, values in texts.items()}
         examples = tuple(Example(tuple(e["texts"]), e["label"]) for e in record["examples"])
-        template = Template(**lists, question=record["template"]["question"])
+        template = Template(**record["template"] | lists)
         return cls(examples, template, record["name"], record["start"])
 
     def text(self, *texts: str) -> str:
@@ -116,7 +134,7 @@ class Prompt:
     def answer(self, example: Example) -> str:
         """Write an example's answer: its letter or, where none are shown, its name."""
         if self.template.shows_choices:
-            return self.template.letters[example.label]
+            return self.template.letters[self.template.order(*example.texts).index(example.label)]
         return self.template.named(*example.texts)[example.label]
 
     def messages(self, *texts: str) -> list[dict[str, str]]:
@@ -138,7 +156,17 @@ class Prompt:
         # Names that the question does not show still say how answers are read.
         unseen = () if self.template.shows_choices else self.template.choices
         digest = hashlib.sha256("\n".join([self.form(), *unseen]).encode()).hexdigest()
-        return {"shots": self.name, "n_shots": len(self.examples), "prompt_sha256": digest}
+        seed = self.template.shuffle
+        shuffled = {} if seed is None else {"letters_seed": seed}
+        shown = {"shots": self.name, "n_shots": len(self.examples), "prompt_sha256": digest}
+        return shown | shuffled
+
+    def reader(self, *texts: str) -> tuple[AnswerReader, tuple[int, ...]]:
+        """Make the reader of answers to a problem; return it with the labels of what it reads."""
+        template, order = self.template, self.template.order(*texts)
+        names = template.named(*texts)
+        shown = (tuple(of[n] for n in order) for of in (template.labels, names))
+        return answer_reader(*shown, self.stop), (*order, NO_LABEL)
 
     @property
     def stop(self) -> str:

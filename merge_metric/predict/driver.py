@@ -269,7 +269,13 @@ class Asking:
             [None] * size if values is None else values.tolist()
             for values in (answers.probabilities, table)
         ]
-        notes = json.dumps([list(numbers), dict(answers.counts), dict(answers.notes)])
+        counts, prompt = dict(answers.counts), self.known.prompt
+        if prompt and prompt.template.shows_choices:
+            codes = zip(pairs, answers.labels.tolist(), strict=True)
+            taken = [prompt.template.order(*pair).index(n) for pair, n in codes if n != NO_LABEL]
+            letters = enumerate(prompt.template.letters)
+            counts |= {f"letter_{letter}": taken.count(n) for n, letter in letters}
+        notes = json.dumps([list(numbers), counts, dict(answers.notes)])
         texts: Sequence[str | None] = answers.texts or [None] * size
         first = [notes, *[None] * (size - 1)]
         return pa.table([answers.labels, texts, *lists, first], schema=_ROW)

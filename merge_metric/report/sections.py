@@ -1,13 +1,14 @@
 """The list of a report's sections, and their tables for documents; the page lays out its own."""
 
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from merge_dataset.schema import PARAPHRASE
 from merge_metric.analyses.curves import matching_table
-from merge_metric.frame.noise import noise_text, usage_text
+from merge_metric.frame.noise import letters_text, noise_text, usage_text
 from merge_metric.models.label_order import describe_evidence
 from merge_metric.report.evidence import TEXTS, Configuration, Evidence, Result, VariantPart, titled
 from merge_metric.report.seeds import MISSING, SourceSeeds
@@ -104,6 +105,9 @@ def model_text(description: Mapping[str, Any]) -> str:
         for key in ("requests", "prompt_tokens", "answer_tokens", "milliseconds", "prices"):
             shown.pop(key, None)
         shown["usage"] = usage_text(description, requests)
+    if letters := letters_text(description):
+        shown = {k: v for k, v in shown.items() if not re.fullmatch("letter_[A-Z]", k)}
+        shown["answers_by_letter"] = letters
     if evidence := shown.get("label_order_evidence"):
         shown["label_order_evidence"] = describe_evidence(evidence)
     return settings_text(shown)
@@ -221,6 +225,9 @@ def of_answers(evidence: Evidence, configuration: Configuration) -> Iterator[str
             yield f"{name}: {share} of the answers name no label and count as wrong."
         if result and (noise := result.get("noise")):
             yield f"{name}: {' '.join(line.strip() for line in noise_text(noise))}."
+    for model in evidence.models:
+        if letters := letters_text(model.description):
+            yield f"{model.name}: answers by letter: {letters}."
 
 
 def comparison(configuration: Configuration, *, every_pair: bool = False) -> list[Table]:

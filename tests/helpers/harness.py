@@ -1,7 +1,9 @@
 """One model, asked by `merge-nli predict` and by a harness in a separate environment."""
 
+import json
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,8 @@ from helpers.subsampled_folder import write_folder
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from merge_dataset.schema import LABELS, NLI, ProblemFormat
 from merge_metric.exports.task_answers import FIGURES
+from merge_metric.models.templates import Template
+from merge_metric.predict.problems import format_of_problems, read_problems
 from merge_metric.score import score_file
 
 SHOTS: Final = """\
@@ -96,6 +100,20 @@ class Place:
         )
         outcome = {name: result[config][name] for name in FIGURES}
         outcome["without_label"] = result[config].get("without_label", {"share": 0.0})["share"]
+        table = pq.read_table(self.path / "ours.parquet")
+        seed = json.loads(table.schema.metadata[b"merge_nli"]).get("letters_seed")
+        problems = read_problems(str(self.dataset), [config])
+        own = format_of_problems(problems)
+        order = Template.of(own.fields, own.labels, seed).order
+        texts = {row["variant_id"]: [row[f] for f in own.fields] for row in problems.to_pylist()}
+        codes = dict(enumerate(range(len(own.labels)))) | {n: i for i, n in enumerate(own.labels)}
+        letters = Counter(
+            order(*texts[row["variant_id"]]).index(codes[row["prediction"]])
+            for row in table.to_pylist()
+            if row["prediction"] in codes
+        )
+        most = max(letters.values(), default=0)
+        outcome["most_frequent_letter"] = most / (letters.total() or 1)
         curve = result[config]["sv_curve"]["accuracy"]
         outcome |= {f"sv@{threshold}": curve[threshold - 1] for threshold in thresholds}
         return {name: math.nan if value is None else value for name, value in outcome.items()}
@@ -130,10 +148,11 @@ def ask_others(
     problem_format, shots = CASES[case]
     place = make_place(path, chat=chat, problem_format=problem_format, shots=shots)
     config = "snli" if shots == "seeds" else "mine"
-    asked = ("--answers", answers, "--max-answer-tokens", "8") if answers == "words" else options
-    out = ("--out", str(path / "tasks"))
-    place.export(harness, str(place.dataset), "--config", config, *out, *asked)
-    return place, config, asked if answers == "words" else ()
+    asked = ("--answers", answers, "--max-answer-tokens", "8") if answers == "words" else ()
+    asked += ("--shuffle-letters", "--letters-seed", "7") if case != "three texts" else ()
+    more = ("--out", str(path / "tasks"), *(() if answers == "words" else options))
+    place.export(harness, str(place.dataset), "--config", config, *more, *asked)
+    return place, config, asked
 
 
 def assert_answers(

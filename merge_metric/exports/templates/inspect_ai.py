@@ -21,6 +21,7 @@ sys.path.append(str(HERE))
 
 from merge_nli_metric import task_answers as answers  # noqa: E402
 from merge_nli_metric.answer_words import letter_probabilities  # noqa: E402
+from merge_nli_metric.templates import Example  # noqa: E402
 
 SETTINGS = answers.TaskSettings.read()
 
@@ -69,7 +70,7 @@ def _sample(config: str, problem: dict[str, Any]) -> Sample:
     ]
     return Sample(
         input=turns,
-        target=prompt.template.letters[problem["label"]],
+        target=prompt.answer(Example(tuple(problem[name] for name in fields), problem["label"])),
         id=problem["variant_id"],
         metadata={"config": config} | {name: problem[name] for name in (*answers.KEPT, *fields)},
     )
@@ -99,7 +100,8 @@ def letters(missing_letters: str = "error") -> Scorer:
     """Answer with the letter that is the most probable next token."""
 
     async def score(state: TaskState, target: Target) -> Score:
-        known = SETTINGS.prompts[state.metadata["config"]].template.letters
+        prompt = SETTINGS.prompts[state.metadata["config"]]
+        known = prompt.template.letters
         weights = letter_probabilities(_first_token(state), known)
         if not any(weights) and missing_letters != "uniform":
             raise ValueError(
@@ -108,8 +110,7 @@ def letters(missing_letters: str = "error") -> Scorer:
                 f"answers for equally probable labels with -T missing_letters=uniform"
             )
         log_probs = [math.log(value) if value else -math.inf for value in weights]
-        answer = answers.answer(state.metadata, log_probs, len(known))
-        return _scored(state, answer, known[answer["prediction"]])
+        return _scored(state, answers.answer(state.metadata, prompt, log_probs))
 
     return score
 
@@ -123,16 +124,15 @@ def words() -> Scorer:
         is_cut = state.output.stop_reason == "max_tokens"
         text = state.output.completion
         answer = answers.answer_in_words(state.metadata, prompt, text, is_cut=is_cut)
-        code = answer["prediction"]
-        return _scored(state, answer, "" if code < 0 else prompt.template.letters[code])
+        return _scored(state, answer)
 
     return score
 
 
-def _scored(state: TaskState, answer: dict[str, Any], letter: str) -> Score:
+def _scored(state: TaskState, answer: dict[str, Any]) -> Score:
     row = answer | {"config": state.metadata["config"]}
     is_right = answer["prediction"] == answer["label"]
-    return Score(value=float(is_right), answer=letter, metadata={"answer": row})
+    return Score(value=float(is_right), answer=answer["letter"], metadata={"answer": row})
 
 
 def _first_token(state: TaskState) -> dict[str, float]:

@@ -49,7 +49,7 @@ def process_results(doc: dict[str, Any], results: list[Any]) -> dict[str, Any]:
         answer = answers.answer_in_words(doc, prompt, results[0])
     else:
         log_probs = [log_prob for log_prob, _ in results]
-        answer = answers.answer(doc, log_probs, len(prompt.template.labels))
+        answer = answers.answer(doc, prompt, log_probs)
     return dict.fromkeys(FIGURES, answer | {"config": doc["merge_nli_config"]})
 
 

@@ -5,6 +5,7 @@ import math
 import random
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -53,7 +54,7 @@ def answered(folder: Path, config: str, rng_seed: int = 0) -> list[answers.TaskA
     result = []
     for problem in answers.load_problems(settings_of(folder), config):
         log_probs = [rng.gauss(0, 1) + 1 * (problem["label"] == i) for i in range(3)]
-        result.append(answers.answer(problem, log_probs))
+        result.append(answers.answer(problem, read_prompt("none"), log_probs))
     return result
 
 
@@ -67,6 +68,8 @@ def test_figures_are_those_of_score(folder: Path, tmp_path: Path, config: str) -
     result = answers.figures(rows, (50, 90, 100))
     assert set(result) == {*answers.figure_names((50, 90, 100)), "n_seeds", "n_variants"}
     assert result.pop("without_label") == 0
+    most = max(Counter(row["prediction"] for row in rows).values())
+    assert result.pop("most_frequent_letter") == most / len(rows)
     for name, value in result.items():
         if name.startswith("sv@"):
             assert value == expected["sv_curve"]["accuracy"][int(name[3:]) - 1]
@@ -113,12 +116,24 @@ def test_answer() -> None:
     """Spellings of a letter are summed; without any letter, labels are equally probable."""
     problem = {"variant_id": "v", "seed_id": "s", "label": 2, "subsamples": [1], "n_problems": 3,
                "text_digest": "md5:0123456789abcdef"}  # fmt: skip
+    texts = {"premise": "A dog.", "hypothesis": "A cow."}
     logs = [math.log(p) for p in (0.1, 0.3, 0.2, 0.3, 0.05, 0.05)]
-    result = answers.answer(problem, logs)
+    prompt = read_prompt("none")
+    result = answers.answer(problem | texts, prompt, logs)
     assert result.pop("probabilities") == pytest.approx([0.4, 0.35, 0.25])
-    assert result == {**problem, "prediction": 0}
-    assert answers.answer(problem, [-math.inf] * 3)["probabilities"] == [1 / 3] * 3
-    assert answers.answer(problem, [-900.0, -901.0, -math.inf])["prediction"] == 0
+    assert result == {**problem, "prediction": 0, "letter": "A"}
+    assert answers.answer(texts | problem, prompt, [-math.inf] * 3)["probabilities"] == [1 / 3] * 3
+    assert answers.answer(texts | problem, prompt, [-900, -901, -math.inf])["prediction"] == 0
+    shuffled = read_prompt("none", shuffle=1)
+    assert shuffled.template.text(*texts.values()).endswith(
+        "\nA. Neutral\nB. Entailment\nC. Contradiction\nAnswer:"
+    )
+    result = answers.answer(problem | texts, shuffled, logs)
+    assert result["probabilities"] == pytest.approx([0.35, 0.4, 0.25])
+    assert (result["prediction"], result["letter"]) == (1, "A")
+    written = [answers.answer_in_words(problem | texts, shuffled, x) for x in ("B", "neutral", "?")]
+    assert [row["prediction"] for row in written] == [0, 1, -1]
+    assert [row["letter"] for row in written] == ["B", "A", ""]
 
 
 def test_answers_in_words_are_read_as_by_predict(folder: Path) -> None:

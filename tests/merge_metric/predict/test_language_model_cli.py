@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from helpers.commands import refused, run
-from helpers.completions_server import Reply, Request, serving
+from helpers.completions_server import Reply, Request, Server, serving
 from helpers.problem_folder import many_problems, write_folder
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from numpy.typing import NDArray
@@ -120,6 +120,47 @@ def test_odd_answers_of_an_interrupted_run(caplog: pytest.LogCaptureFixture) -> 
     _, _, metadata = table()
     assert metadata["answered_as"] == ["small"]
     assert 0 < metadata["answers_partial"] < metadata["distinct_pairs"]
+
+
+@pytest.mark.parametrize("answers", ["letters", "words"])
+def test_a_model_that_always_says_a(
+    answers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_folder(tmp_path / "merge-nli", many_problems(60, 3))
+
+    def answer(request: Request, number: int) -> Reply:
+        content = [{"token": t, "logprob": p, "top_logprobs": []} for t, p in ((" A", -0.1),)]
+        content[0]["top_logprobs"] = [{"token": t, "logprob": -3.0} for t in "BC"]
+        choice = {"message": {"content": "A"}, "finish_reason": "stop"}
+        return Reply({"choices": [choice | {"logprobs": {"content": content}}]})
+
+    def prompts(server: Server) -> set[str]:
+        return {json.dumps(request.payload) for request in server.requests}
+
+    with serving(answer) as server, serving(answer) as again, serving(answer) as other:
+        asked = ["--model", "m", "--chat-template", "--answers", answers, "--config", "snli"]
+        plain = predict(*asked, "--base-url", server.url)
+        assert table_of("prediction") == [0] * 240
+        assert "answers by letter: A 100.0%, B 0.0%, C 0.0%" in plain.stdout
+        asked = [*asked, "--shuffle-letters", "--overwrite"]
+        done = predict(*asked, "--base-url", server.url)
+        right = np.equal(table_of("prediction"), table_of("label")).mean()
+        assert 0.25 < right < 0.42
+        assert "answers by letter: A 100.0%, B 0.0%, C 0.0%" in done.stdout
+        metadata = json.loads(pq.read_schema("out.parquet").metadata[b"merge_nli"])
+        assert metadata["letters_seed"] == 0
+        predict(*asked, "--base-url", again.url)
+        assert prompts(again) < prompts(server)
+        predict(*asked, "--letters-seed", "1", "--base-url", other.url)
+        assert not prompts(other) & prompts(again)
+    report = run("report", "out.parquet", "--dataset", "merge-nli", "--out", "report.md")
+    assert report.exit_code == 0
+    assert "m: answers by letter: A 100.0%, B 0.0%, C 0.0%." in Path("report.md").read_text()
+
+
+def table_of(column: str) -> list[int]:
+    return list(pq.read_table("out.parquet")[column].to_pylist())
 
 
 def test_seeds_as_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
