@@ -235,14 +235,10 @@ def test_heavy_libraries_have_one_home() -> None:
 
 
 HEAVY = ("datasets", "numpy", "pyarrow", "spacy", "torch", "transformers")
-
-
-def run_python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-
-
+CHEAP = (
+    "generation", "generation.config", "generation.run_folder", "merge_dataset.files",
+    "generation.paraphrases.config", "merge_metric.commands.score",
+)  # fmt: skip
 HELP = {
     "": "generate", "generate": "--source", "paraphrase": "--generator",
     "score": "--allow-missing", "annotate": "--annotator", "analyse": "first-answers",
@@ -251,16 +247,19 @@ HELP = {
 
 
 def test_help_imports_nothing_heavy() -> None:
-    """`merge-nli --help` is fast, as neither it nor a command's help imports any of these."""
-    done = run_python(f"""
-import sys
+    """Help is fast: neither it nor these modules import any of the heavy ones."""
+    program = f"""
+import sys, {", ".join(CHEAP)}
 from generation.cli import app
 for command in {list(HELP)!r}:
     try:
         app([*command.split(), "--help"], prog_name="merge-nli")
     except SystemExit as exit:
         print("status", exit.code, "heavy", sorted(set({HEAVY!r}) & set(sys.modules)))
-""")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     pages = done.stdout.split("status 0 heavy []\n")
     assert len(pages) == len(HELP) + 1, done.stdout
@@ -269,14 +268,3 @@ for command in {list(HELP)!r}:
         assert shown in page
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["scripts"]["merge-nli"] == "generation.__main__:main"
-
-
-def test_importing_these_is_cheap() -> None:
-    cheap = (
-        "generation", "generation.config", "generation.run_folder", "merge_dataset.files",
-        "generation.paraphrases.config", "merge_metric.commands.score",
-    )  # fmt: skip
-    done = run_python(
-        f"import sys, {', '.join(cheap)}; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
-    )
-    assert done.stdout.strip() == "[]", done.stderr

@@ -21,7 +21,6 @@ from helpers.processes import output_of
 from helpers.tiny_classifiers import tiny_classifier
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from helpers.tiny_models import tiny_model
-from transformers import AutoModelForCausalLM, LlamaConfig
 from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -210,16 +209,6 @@ def server() -> Iterator[Server]:
         yield running
 
 
-def write_tiny_gguf(target: Path) -> None:
-    tokenizer = tiny_tokenizer("gpt2")
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
-        num_key_value_heads=2, intermediate_size=48, max_position_embeddings=640,
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
-    )  # fmt: skip
-    write_llama(AutoModelForCausalLM.from_config(config), tokenizer, target)
-
-
 @pytest.mark.slow
 def test_your_own_model(here: Path, tmp_path: Path, server: Server) -> None:
     bundled = ROOT / "merge_metric/demo/bert-tiny-nli"
@@ -227,7 +216,7 @@ def test_your_own_model(here: Path, tmp_path: Path, server: Server) -> None:
     shutil.copytree(tiny_classifier("bert-uncased", ("LABEL_0", "LABEL_1", "LABEL_2")), "nameless")
     tiny_lm("gpt2").save_pretrained("my-llm")
     tiny_tokenizer("gpt2").save_pretrained("my-llm")
-    write_tiny_gguf(here / "my-llm.gguf")
+    write_llama(tiny_lm("llama-bytes"), tiny_tokenizer("llama-bytes"), here / "my-llm.gguf")
     replaced = {"http://localhost:8000/v1": server.url}
     outputs = run_page("merge_metric/your-own-model.md", tmp_path, replaced)
     names = ["classifier.parquet", "nameless.parquet", "llm.parquet", "gguf.parquet"]

@@ -9,7 +9,7 @@ import pytest
 from helpers.commands import run
 from helpers.dataset_files import read_rows
 from helpers.pages import commands
-from helpers.paraphrasing import FakeGenerator, FakeJudge, Problem, candidate, write_problems
+from helpers.paraphrasing import FakeGenerator, candidate, write_problems
 from helpers.tiny_classifiers import one_by_one, tiny_classifier
 from helpers.tiny_generators import saved_generator
 from helpers.tiny_models import sentences
@@ -18,71 +18,6 @@ from generation.config import bundled_path
 from generation.paraphrases import paraphrase_run
 from merge_dataset.files import digest_of_file
 from merge_metric.demo import MODEL
-
-PROBLEMS: list[Problem] = [
-    ("1", "A girl runs.", "A girl moves.", "entailment"),
-    ("2", "A girl runs.", "A girl sings.", "neutral"),
-    ("3", "A girl runs.", "Nobody moves.", "contradiction"),
-    ("4", "A boy runs.", "A boy sings.", "-"),
-]
-
-
-def invoke(*words: object, code: int = 0) -> Any:
-    return run("paraphrase", *words, code=code)
-
-
-@pytest.fixture
-def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Script two candidates for each hypothesis, one a copy; everything else is right."""
-    gold = {(premise, hypothesis): label for _, premise, hypothesis, label in PROBLEMS}
-
-    def verdict(premise: str, hypothesis: str) -> list[float]:
-        label = gold.get((premise, hypothesis), "entailment")
-        wrong = (premise, hypothesis) == ("A girl runs.", "Nobody moves.")
-        rows = {"entailment": [1, 0, 0], "neutral": [0, 1, 0], "contradiction": [0, 0, 1]}
-        return rows["neutral" if wrong else label]
-
-    def write(request: Any) -> list[Any]:
-        return [
-            candidate(request.hypothesis),
-            candidate(f"Look: {request.hypothesis.replace(' ', ' … so ', 1)}"),
-        ]
-
-    monkeypatch.setattr(paraphrase_run, "look_at_models", lambda *_: None)
-    monkeypatch.setattr(paraphrase_run, "open_generator", lambda config: FakeGenerator(write))
-    monkeypatch.setattr(paraphrase_run, "open_judge", lambda config, problems: FakeJudge(verdict))
-
-
-@pytest.mark.usefixtures("scripted")
-def test_what_was_made_and_what_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_problems(tmp_path / "data.jsonl", PROBLEMS)
-    arguments = [
-        "--model", "org/my nli", "--source", "snli", "--data", "data.jsonl", "--label-order",
-        "e,n,c",
-    ]  # fmt: skip
-    result = invoke(*arguments, "--max-rounds", "2", "--out", "my data")
-    lines = [" ".join(line.replace("│", " ").split()) for line in result.stdout.splitlines()]
-    assert "Source snli, data.jsonl: 3 problems, 1 without a label left out" in lines
-    assert "fake-nli answers 2 of them right, with 2 different hypotheses" in lines
-    assert "generated 4 4" in lines
-    assert "copy 2 50.0% 2 50.0%" in lines
-    assert "duplicate 0 0.0% 2 50.0%" in lines
-    assert "kept 2 50.0% 0 0.0%" in lines
-    assert "Eligible seeds: 2" in lines
-    assert "Paraphrases: 2, 1.0 per seed" in lines
-    assert "Dataset folder: my data (configuration snli_paraphrases)" in lines
-    assert shlex.split(lines[-2]) == [
-        "merge-nli", "predict", "--model", "org/my nli", "--label-order", "e,n,c", "--dataset",
-        "my data", "--config", "snli_paraphrases", "--out",
-        "predictions/snli_paraphrases_fake-nli.parquet",
-    ]  # fmt: skip
-    assert shlex.split(lines[-1]) == [
-        "merge-nli", "score", "predictions/snli_paraphrases_fake-nli.parquet", "--dataset",
-        "my data", "--config", "snli_paraphrases",
-    ]  # fmt: skip
-    assert (tmp_path / "my data" / "snli_paraphrases" / "variants.parquet").is_file()
-    assert (tmp_path / "runs" / "snli_paraphrases" / "manifest.json").is_file()
 
 
 @pytest.fixture(scope="module")
@@ -104,11 +39,11 @@ def real_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     problems[0] = (*problems[0][:3], next(name for name in names.values() if name != gold[0]))
     data = write_problems(folder / "data.jsonl", problems)
     generator = saved_generator("llama-chat", folder / "tiny-llama")
-    result = invoke(
-        "--model", classifier, "--label-order", ",".join(order[i] for i in range(3)),
+    result = run(
+        "paraphrase", "--model", classifier, "--label-order", ",".join(order[i] for i in range(3)),
         "--generator", generator, "--source", "anli-r1", "--data", data, "--k", 2,
         "--max-rounds", 2, "--beams", 6, "--groups", 3, "--max-new-tokens", 12, "--device", "cpu",
-        "--run", folder / "run", "--out", folder / "merge-nli", "--format", "json",
+        "--run", folder / "run", "--out", folder / "my data", "--format", "json",
     )  # fmt: skip
     return {
         "made": json.loads(result.stdout), "folder": folder, "classifier": classifier,
@@ -149,7 +84,7 @@ def test_real_models_end_to_end(real_run: dict[str, Any]) -> None:
         kept += row["reason"] == "kept"
     assert kept == sum(row["kept"] for row in made["funnel"]) > 0
     assert all(0.3 <= row["temperature"] <= 0.6 for row in rows)
-    run("check", folder / "merge-nli")
+    run("check", folder / "my data")
 
 
 def test_what_comes_next_works(real_run: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,6 +113,12 @@ def test_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         words = [w.replace("FacebookAI/roberta-large-mnli", str(MODEL)) for w in command]
         text.append(run(*words).stdout)
     assert len(text) == 3
+    lines = [" ".join(line.replace("│", " ").split()) for line in text[0].splitlines()]
+    for begins in (
+        "bert-tiny-nli answers ", "Source snli, snli_1.0_test.jsonl: ", "generated ", "copy ",
+        "empty ", "kept ", "Eligible seeds: ", "Paraphrases: ", "Dataset folder: ",
+    ):  # fmt: skip
+        assert any(line.startswith(begins) for line in lines), (begins, lines)
     assert "configuration snli_paraphrases" in text[0]
     assert "snli_paraphrases" in text[2]
     shutil.copyfile("roberta.parquet", "other.parquet")

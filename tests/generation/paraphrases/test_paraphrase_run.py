@@ -88,10 +88,7 @@ def test_neither_order_nor_batches_show(tmp_path: Path, monkeypatch: pytest.Monk
     backwards = World(world.problems[::-1], world.write, world.verdict)
     other, generator, _ = backwards.run(tmp_path / "two", generator_batches=1)
     assert {len(batch) for batch in generator.batches} == {1}
-    for name in TABLES:
-        assert table(run, name) == table(other, name)
-    for name in ("seeds", "variants", "exclusions", "answers", "paraphrases"):
-        path = f"{name}.parquet"
+    for path in (f"{name}.parquet" for name in TABLES):
         assert (run.path / path).read_bytes() == (other.path / path).read_bytes()
 
 

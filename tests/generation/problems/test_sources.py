@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,11 +220,6 @@ def test_unlabelled_rows_are_left_out_and_listed(tmp_path: Path, spelling: objec
     assert [s.seed_id for s in problems.seeds] == ["snli:1"]
 
 
-def ids_of(names: Iterable[str]) -> list[str]:
-    unique = UniqueIds()
-    return [unique(name) for name in names]
-
-
 @pytest.mark.parametrize(
     ("given_ids", "expected"),
     [
@@ -244,11 +240,10 @@ def test_repeated_ids_get_a_number(
 
 @given(st.lists(st.sampled_from(["x", "y", "x~2", "x~3", "x~2~2", "y~2"]), max_size=12))
 def test_ids_are_unique_and_deterministic(names: list[str]) -> None:
-    ids = ids_of(names)
+    ids, first = list(map(UniqueIds(), names)), names[: len(names) // 2]
     assert len(set(ids)) == len(names)
-    assert ids == ids_of(names)
     assert all(new == old or new.startswith(f"{old}~") for new, old in zip(ids, names, strict=True))
-    assert ids[: len(names) // 2] == ids_of(names[: len(names) // 2])
+    assert list(map(UniqueIds(), first)) == ids[: len(first)]
 
 
 def test_an_id_of_another_problems_variant_is_found() -> None:
@@ -266,19 +261,8 @@ def test_limit_takes_the_first_labelled_ones_with_the_same_ids(tmp_path: Path, l
     path = jsonl(tmp_path / "d.jsonl", rows)
     everything = ["snli:x", "snli:x~2", "snli:y", "snli:x~3"]
     assert [s.seed_id for s in load(path).seeds] == everything
-    assert [s.seed_id for s in load(path, limit=limit).seeds] == everything[:limit]
-
-
-def test_reading_stops_at_the_limit(tmp_path: Path) -> None:
-    rows: list[Row | str] = [
-        {**PLAIN, "pairID": "a", "gold_label": "-"},
-        PLAIN,
-        {**PLAIN, "pairID": "b", "gold_label": "-"},
-        "{",
-    ]
-    problems = load(jsonl(tmp_path / "d.jsonl", rows), limit=1)
-    assert [s.seed_id for s in problems.seeds] == ["snli:1"]
-    assert problems.unlabelled == ["snli:a"]
+    path = jsonl(tmp_path / "d.jsonl", [*rows, *["{"] * (limit < 5)])  # reading stops before it
+    assert [s.seed_id for s in load(path, limit=min(limit, 4)).seeds] == everything[:limit]
 
 
 def test_sha256_tells_other_problems_apart(tmp_path: Path) -> None:
@@ -302,18 +286,12 @@ def test_malformed_rows_are_reported_together(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^12 rows cannot be used:") as caught:
         load(jsonl(tmp_path / "bad.jsonl", rows))
     lines = str(caught.value).splitlines()
-    assert lines[1].strip().startswith("bad.jsonl:2: expected a label out of entailment, ")
-    assert "got 'maybe'" in lines[1]
-    assert lines[2].strip() == "bad.jsonl:4: expected text in column 'sentence1', got '  '"
-    assert lines[3].strip() == "bad.jsonl:5: expected text in column 'sentence2', got 7"
-    assert "bad.jsonl:6: " in lines[4]
-    assert "got 'perhaps'" in lines[4]
+    got = ("2: .* got 'maybe'", "4: .* 'sentence1', got '  '", "5: .* got 7", "6: .* got 'perhaps'")
+    for line, told in zip(lines[1:], got, strict=False):
+        assert re.match(f" *bad.jsonl:{told}", line), line
     assert len(lines) == 13
     assert lines[-2].strip() == "… and 2 more"
-    assert lines[-1].strip() == (
-        "`label_map` says what other labels mean; `skip_bad_rows` leaves out rows that cannot be "
-        "used"
-    )
+    assert "`skip_bad_rows`" in lines[-1]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from helpers.bench.contender import FOLDER, ROOT, Contender, Reply, spread
+from helpers.processes import processor_flags
 
 SECTIONS: Final = (
     "suggestions", "cost", "asking", "classifier", "accelerator", "language-model",
@@ -203,16 +205,12 @@ def table(measurements: Sequence[dict[str, Any]]) -> str:
 
 def machine() -> dict[str, Any]:
     info = Path("/proc/cpuinfo")
-    result = dict(
-        tuple(part.strip() for part in line.split(":", 1))
-        for line in (info.read_text(encoding="utf-8").splitlines() if info.exists() else ())
-        if ":" in line
-    )
-    flags = set(result.get("flags", "").split())
+    text = info.read_text(encoding="utf-8") if info.exists() else ""
+    name = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
     return {
-        "cpu": result.get("model name") or platform.processor() or platform.machine(),
+        "cpu": name[1] if name else platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
-        "instructions": sorted(flags & _MATTERING),
+        "instructions": sorted(processor_flags() & _MATTERING),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "system": f"{platform.system()} {platform.release()}",
         "torch_threads": 1,

@@ -36,53 +36,36 @@ def put(column: str, value: object) -> Callable[[Rows], None]:
 @pytest.mark.parametrize(
     ("file", "change", "problem"),
     [
-        (NOUNS, put("label", 0), f"{NOUNS}: expected the label of the seed; got 0 ({FIRST})"),
-        (NOUNS, put("seed_id", "snli:9"),
-         f"{NOUNS}: expected the seed of every variant in the seeds split; got 'snli:9' "
-         f"({FIRST})"),
+        (NOUNS, put("label", 0), "the label of the seed; got 0"),
+        (NOUNS, put("seed_id", "snli:9"), "every variant in the seeds split; got 'snli:9'"),
         (NOUNS, put("hypothesis", "The girl has a small cat."),
-         f"{NOUNS}: expected the replacement at hypothesis_spans; got ['l c'] instead of ['cat'] "
-         f"({FIRST})"),
+         "the replacement at hypothesis_spans; got ['l c'] instead of ['cat']"),
         (NOUNS, lambda rows: rows[0].update(replacement="dog",
          premise="A girl and a small dog run.", hypothesis="A girl has a small dog."),
-         f"{NOUNS}: expected original and replacement to differ; got 'dog' ({FIRST})"),
-        (NOUNS, put("word_class", "verb"),
-         f"{NOUNS}: expected word_class to be that of the files; got 'verb' "
-         f"instead of 'noun' ({FIRST})"),
-        (NOUNS, put("subsamples", [0, 3]),
-         f"{NOUNS}: expected subsamples: at least one number in 0..2, ascending, each once; "
-         f"got [0, 3] ({FIRST})"),
-        (NOUNS, put("hypothesis_pll_change", None),
-         f"{NOUNS}: expected premise_pll_change and hypothesis_pll_change where the word stands, "
-         f"or neither; got -0.0, None ({FIRST})"),
-        (NOUNS, put("replacement", None),
-         f"{NOUNS}: expected a value for replacement; got None ({FIRST})"),
+         "original and replacement to differ; got 'dog'"),
+        (NOUNS, put("word_class", "verb"), "word_class to be that of the files; got 'verb'"),
+        (NOUNS, put("subsamples", [0, 3]), "ascending, each once; got [0, 3]"),
+        (NOUNS, put("hypothesis_pll_change", None), "or neither; got -0.0, None"),
+        (NOUNS, put("replacement", None), "a value for replacement; got None"),
         ("snli/adjectives/variants.parquet", put("variant_id", FIRST),
-         f"snli/*/variants.parquet: expected ids that occur once; got '{FIRST}' 2 times"),
+         f"ids that occur once; got '{FIRST}' 2 times"),
         (NOUNS, lambda rows: rows.__delitem__(slice(4, 6)),
-         f"{NOUN_SEEDS}: expected every seed to have variants; got 'snli:2' (snli:2)"),
+         "every seed to have variants; got 'snli:2' (snli:2)"),
         (SEEDS, lambda rows: rows.append(rows[0] | {"seed_id": "snli:4", "variant_id": "snli:4"}),
-         f"{SEEDS}: expected every seed to have variants; got 'snli:4' (snli:4)"),
-        (NOUN_SEEDS, lambda rows: rows.append(rows[0]),
-         f"{NOUN_SEEDS}: expected ids that occur once; got 'snli:1' 2 times"),
-        (SEEDS, lambda rows: rows.pop(),
-         "snli/verbs/seeds.parquet: expected every seed among the seeds of all classes; got "
-         "'snli:3' (snli:3)"),
-        (NOUN_SEEDS, put("annotator_labels", [2]),
-         f"{NOUN_SEEDS}: expected annotator_labels as in the seeds of all classes; got [2] "
-         f"instead of [1, 1, 2] (snli:1)"),
-        (SEEDS, put("variant_id", "x"),
-         f"{SEEDS}: expected variant_id to equal seed_id in seeds; got 'x' (x)"),
-        (SEEDS, put("premise_spans", [[0, 1]]),
-         f"{SEEDS}: expected premise_spans to be empty in seeds; got [[0, 1]] (snli:1)"),
-        (SEEDS, put("label", 3), f"{SEEDS}: expected a label of 0 to 2; got 3 (snli:1)"),
+         "every seed to have variants; got 'snli:4' (snli:4)"),
+        (NOUN_SEEDS, lambda rows: rows.append(rows[0]), "ids that occur once; got 'snli:1' 2"),
+        (SEEDS, lambda rows: rows.pop(), "every seed among the seeds of all classes; got 'snli:3'"),
+        (NOUN_SEEDS, put("annotator_labels", [2]), "the seeds of all classes; got [2] instead of"),
+        (SEEDS, put("variant_id", "x"), "variant_id to equal seed_id in seeds; got 'x' (x)"),
+        (SEEDS, put("premise_spans", [[0, 1]]), "to be empty in seeds; got [[0, 1]] (snli:1)"),
+        (SEEDS, put("label", 3), "a label of 0 to 2; got 3 (snli:1)"),
     ],
 )  # fmt: skip
 def test_wrong_rows(
     dataset: Path, edit: Edit, file: str, change: Callable[[Rows], object], problem: str
 ) -> None:
     edit(dataset / file, change)
-    assert problem in check_dataset(dataset)
+    assert any(problem in line for line in check_dataset(dataset))
 
 
 VARIANT: dict[str, Any] = {

@@ -11,7 +11,7 @@ from helpers.commands import refused, run
 from helpers.completions_server import Reply, Request, Server, serving
 from helpers.dataset_files import read_rows
 from helpers.judged import JUDGED as STUDIES
-from helpers.judged import write_session
+from helpers.judged import write_dataset, write_session
 from sklearn.metrics import cohen_kappa_score, roc_auc_score
 
 from generation import build, suggest
@@ -127,6 +127,11 @@ def test_a_judge_that_cannot_tell(made: Path, monkeypatch: pytest.MonkeyPatch) -
     message = refused("build", "--run", "run", "--into", "flat", *judging)
     assert message.startswith("error: --judged: expected a judge with an AUC of 0.7 or more")
     run("build", "--run", "run", "--into", "flat", *judging, "--trust-judge")
+
+
+@pytest.fixture(scope="module")
+def dataset_judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_dataset(tmp_path_factory.mktemp("dataset") / "merge-nli")
 
 
 def test_a_session_is_judged_against_another(tmp_path: Path, dataset_judged: Path) -> None:

@@ -1,8 +1,8 @@
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from helpers.answers import answers
 from numpy.typing import NDArray
 
 from merge_metric.predict import baselines
@@ -25,39 +25,31 @@ def trained() -> HypothesisOnly:
     return HypothesisOnly(*hypotheses(), {"file": "x.jsonl", "sha256": "0" * 64})
 
 
-def ask(model: Any, pairs: list[tuple[str, str]]) -> NDArray[np.float64]:
-    result = np.full((len(pairs), 3), np.nan)
-    for answers in model.answer(pairs):
-        assert np.isnan(result[answers.positions]).all()
-        result[answers.positions] = answers.probabilities
-    return result
-
-
 def test_it_never_reads_the_premise(monkeypatch: pytest.MonkeyPatch) -> None:
     model = trained()
-    first = ask(model, [("A man is outside.", "The dog is tall."), ("", "The boy is outside.")])
-    second = ask(model, [("Nobody sleeps.", "The dog is tall."), ("x", "The boy is outside."),
+    first = answers(model, [("A man is outside.", "The dog is tall."), ("", "The boy is outside.")])
+    second = answers(model, [("Nobody sleeps.", "The dog is tall."), ("x", "The boy is outside."),
                          ("y", "The dog is tall.")])  # fmt: skip
     assert np.array_equal(first, second[:2])
     assert np.array_equal(second[0], second[2])
     several = [("", text) for text in hypotheses()[0]]
-    expected = ask(model, several)
+    expected = answers(model, several)
     monkeypatch.setattr(baselines, "_BATCH", 7)
-    assert np.array_equal(ask(model, several), expected)
+    assert np.array_equal(answers(model, several), expected)
 
 
 def test_a_label_that_is_not_in_the_training_data() -> None:
     texts, labels = hypotheses()
     two = np.flatnonzero(labels != 1)
     model = HypothesisOnly([texts[i] for i in two], labels[two], {"sha256": "1"})
-    result = ask(model, [("", text) for text in ("A cat is tall.", "Words.", "")])
+    result = answers(model, [("", text) for text in ("A cat is tall.", "Words.", "")])
     assert (result[:, 1] == 0).all()
     assert result.sum(axis=1) == pytest.approx(1)
 
 
 def test_the_majority_answers_everything_alike() -> None:
     model = Majority(np.array([2, 0, 2, 1, 2]), {"seeds": 5})
-    assert ask(model, [("p", "h"), ("q", "i")]).tolist() == [[0.2, 0.2, 0.6]] * 2
+    assert answers(model, [("p", "h"), ("q", "i")]).tolist() == [[0.2, 0.2, 0.6]] * 2
 
 
 @pytest.mark.real
@@ -65,7 +57,7 @@ def test_on_real_hypotheses(shared_data: Path) -> None:
     """Gururangan et al. (2018) report 67 % with all 550,000 problems; these are 9,842."""
     model = HypothesisOnly(*read_training_data(shared_data / "snli_dev.jsonl"))
     hypotheses, labels, *_ = read_training_data(shared_data / "snli_test.jsonl")
-    result = ask(model, [("", text) for text in hypotheses])
+    result = answers(model, [("", text) for text in hypotheses])
     assert 0.55 < (result.argmax(axis=1) == labels).mean() < 0.65
 
 
