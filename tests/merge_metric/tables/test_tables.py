@@ -1,6 +1,14 @@
+import ast
 import re
+from pathlib import Path
+from typing import Any
 
+import pytest
+from helpers.latex import PDFLATEX, compiled
+
+import merge_metric
 from merge_metric.tables import Column, Table
+from merge_metric.tables.table import escape
 
 TABLE = Table(
     name="shown",
@@ -99,3 +107,124 @@ def test_marks_of_a_table() -> None:
     assert "†" not in table.to_csv() + table.to_json()
     cell = Table("t", "T", columns[2:], ({"x": 0.5, "x_n_seeds": 3}, {"x": 1.0, "x_n_seeds": 99}))
     assert cell.to_text().split()[3:5] == ["50.0†", "100.0"]
+
+
+NAMES = (
+    "s[_]#1/a.b:c", "50 % of ~^\\ & {x} $y$ <z> |", "--flag ---", "[0]", "*", "électra “l”",
+)  # fmt: skip
+"""Names with all special characters of LaTeX."""
+
+
+def table(n_rows: int, n_numbers: int, *, names: tuple[str, ...] = NAMES, **more: Any) -> Table:
+    numbers = [Column(f"n{i}", f"SV@{i}", "points", f"n{i}_ci") for i in range(n_numbers)]
+    values = {c.key: -0.25 for c in numbers} | {f"{c.key}_ci": [-0.5, 0.125] for c in numbers}
+    rows = tuple({"name": names[i % len(names)], **values} for i in range(n_rows))
+    columns = (Column("name", "model"), *numbers)
+    return Table(name="t", title="Figures", columns=columns, rows=rows, **more)
+
+
+def passages(n_rows: int) -> Table:
+    columns = (
+        Column("seed_id", "seed"), Column("gold", "gold"),
+        Column("premise", "premise", "passage"), Column("right", "right", "share"),
+    )  # fmt: skip
+    row = {"gold": "contradiction", "premise": "Some _words_ & more. " * 12, "right": 0.5}
+    rows = tuple({"seed_id": f"snli:{n}.jpg#0r1n", **row} for n in range(n_rows))
+    return Table(name="p", title="Seeds", columns=columns, rows=rows)
+
+
+NEEDS = r"% Needs \usepackage[T1]{fontenc} \usepackage{adjustbox,array,booktabs,longtable}"
+BODY = [
+    r"a\_b & $-$25.0 & $-$25.0 \\",
+    r" & {\scriptsize [$-$50.0, 12.5]} & {\scriptsize [$-$50.0, 12.5]} \\", r"\addlinespace",
+    r"c & $-$25.0 & $-$25.0 \\",
+    r" & {\scriptsize [$-$50.0, 12.5]} & {\scriptsize [$-$50.0, 12.5]} \\",
+]  # fmt: skip
+
+
+def test_a_tabular_has_intervals_below_values() -> None:
+    some = table(2, 2, names=("a_b", "c"), notes=("In percent.", "Why?"))
+    assert some.to_latex().splitlines() == [
+        NEEDS,
+        r"\begin{table}\centering\footnotesize\setlength{\tabcolsep}{3pt}",
+        r"\caption{Figures. In percent. Why?}\label{tab:t}",
+        r"\begin{adjustbox}{max width=\linewidth}", r"\begin{tabular}{@{}lrr@{}}",
+        r"\toprule", r"model & SV@0 & SV@1 \\", r"\midrule", *BODY,
+        r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}", r"\end{table}",
+    ]  # fmt: skip
+
+
+def test_a_longtable_breaks_between_rows() -> None:
+    some = table(2, 2, names=("a_b", "c"), notes=("In percent.", "Why?"))
+    head = [r"\toprule", r"model & SV@0 & SV@1 \\", r"\midrule"]
+    body = [f"{line}*" if "25.0" in line else line for line in BODY]
+    assert some.to_longtable().splitlines() == [
+        NEEDS,
+        r"\begingroup\footnotesize\setlength{\tabcolsep}{3pt}\setlength{\LTcapwidth}{\linewidth}",
+        r"\begin{longtable}{@{}lrr@{}}", r"\caption{Figures. In percent. Why?}\label{tab:t}\\",
+        *(*head, r"\endfirsthead"), *(*head, r"\endhead"), *(r"\bottomrule", r"\endfoot"),
+        *body, r"\end{longtable}", r"\endgroup",
+    ]  # fmt: skip
+
+
+def test_passages_stand_in_the_first_column() -> None:
+    lines = passages(1).to_latex().splitlines()
+    assert r"{@{}>{\raggedright\arraybackslash}p{0.45\linewidth}lr@{}}" in lines[4]
+    assert lines[6] == r"seed & gold & right \\"
+    assert r"0r1n\newline \textit{premise:} Some \_words\_ \& more. Some" in lines[8]
+    assert lines[8].endswith(r"& contradiction & 50.0 \\")
+
+
+def test_rows_and_lines() -> None:
+    """A bracket after a row would be an argument of its end; an empty line, a paragraph."""
+    lines = table(2, 0, names=("[x]", "*")).to_latex().splitlines()
+    assert r"{}[x] \\" in lines
+    assert r"{}* \\" in lines
+    assert "\n\n" not in table(0, 1).to_latex()
+
+
+def test_escapes() -> None:
+    """Two hyphens are no dash; Latin letters stay, others become numbers; rates are formulas."""
+    for character in '\\~^<>|"–—−±≥≤Δσ→↔×∩∪·…’“&%$#_{}':
+        escaped = escape(f"x{character}y")
+        assert escaped.isascii()
+        assert (escaped[0], escaped[-1]) == ("x", "y")
+        assert escaped != f"x{character}y"
+        assert "U+" not in escaped
+    assert escape("1–3 --top a—b") == "1--3 -{}-top a---b"
+    assert escape("Zgreabăn é ß") == "Zgreabăn é ß"
+    assert escape("猫 😀") == "[U+732B] [U+1F600]"
+    assert escape("r_r, r_s (r_r)") == "$r_r$, $r_s$ ($r_r$)"
+    assert escape("model_r_r for_sale") == r"model\_r\_r for\_sale"
+
+
+def test_every_character_of_our_texts_is_known() -> None:
+    folder = Path(merge_metric.__file__).parent
+    rooms = ("analyses", "agreement", "report", "seed_variant_accuracy", "tables")
+    files = {
+        *folder.glob("*.py"),
+        *(file for room in rooms for file in folder.glob(f"{room}/*.py")),
+    }
+    files -= {folder / "tables" / "table.py"}
+    texts = [
+        node.value
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    texts += [
+        file.read_text(encoding="utf-8") for room in rooms for file in folder.glob(f"{room}/*.toml")
+    ]
+    characters = {c for text in texts for c in text if not c.isascii()}
+    assert {"–", "−", "σ", "↔", "→"} <= characters
+    assert [c for c in sorted(characters) if "U+" in escape(c)] == []
+
+
+@pytest.mark.skipif(not PDFLATEX, reason="needs pdflatex")
+def test_pdflatex_sets_the_tables(tmp_path: Path) -> None:
+    notes = ('Δ σ ↔ → ± × ∩ ≥ ’ “x” "y" --z 猫 😀',)
+    made = [table(20, 9, notes=notes).to_latex(), table(0, 2).to_latex(), passages(2).to_latex()]
+    made += [table(90, 4).to_longtable(), passages(30).to_longtable()]
+    log = compiled("\n\n".join(made), tmp_path)
+    assert "Overfull" not in log
+    assert "too large" not in log
