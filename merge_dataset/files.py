@@ -395,20 +395,22 @@ def read_schema(path: Path) -> pa.Schema:
 
 
 @contextmanager
-def naming_damage(path: Path) -> Iterator[None]:
-    """Turn pyarrow's errors on reading a file into messages that name the file."""
+def naming_damage(
+    path: Path, kind: str = "Parquet file", others: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """Turn errors of pyarrow or other readers on a file into messages that name the file."""
     import pyarrow as pa
 
     try:
         yield
-    except (ValueError, OSError, pa.ArrowException) as error:
+    except (ValueError, OSError, pa.ArrowException, *others) as error:
         path.open("rb").close()  # what the system has against it, it says better
         cure = "restore it from a copy, or make it anew"
         if isinstance(error, UnicodeEncodeError):
             cure = "rename it, as pyarrow opens only names in UTF-8"
         told = " ".join(str(error).split())
         raise ValueError(
-            f"{path}: expected a whole Parquet file, got an error: {told}; {cure}"
+            f"{path}: expected a whole {kind}, got an error: {told}; {cure}"
         ) from error
 
 

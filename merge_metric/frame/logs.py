@@ -10,7 +10,6 @@ import logging
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from zipfile import BadZipFile, ZipFile
@@ -18,6 +17,7 @@ from zipfile import BadZipFile, ZipFile
 import pyarrow as pa
 
 from merge_dataset.data_files import column_names, read_file
+from merge_dataset.files import naming_damage
 from merge_metric.frame.checks import ANSWER_TEXT, REQUIRED
 from merge_metric.frame.relations import DatasetRelations
 from merge_metric.frame.texts import TEXT_DIGEST, text_digests, to_hex
@@ -38,10 +38,10 @@ _IS_RIGHT: Final[Mapping[Any, bool]] = {"C": True, 1: True, "I": False, "N": Fal
 """Value of a score → whether the answer is right."""
 
 _DAMAGE: Final = (
-    *(AttributeError, LookupError, OSError, TypeError, BadZipFile, zlib.error, pa.ArrowException),
-    *(json.JSONDecodeError, UnicodeDecodeError),
+    "log of lm-evaluation-harness (0.4) or Inspect (0.3)",
+    (AttributeError, LookupError, TypeError, BadZipFile, zlib.error),
 )
-"""Errors on reading a log that is not whole, or of another form."""
+"""What a file should be, and errors on reading one that is damaged or of another form."""
 
 Row = Mapping[str, Any]
 
@@ -71,7 +71,7 @@ def is_log(path: Path) -> bool:
 
 def model_in(path: Path) -> str:
     """Return the model's name in a log or, of lm-evaluation-harness, in the results beside it."""
-    with _naming_damage(path):
+    with naming_damage(path, *_DAMAGE):
         if path.suffix in INSPECT:
             return str(next(_entries(path))["eval"]["model"])
         date = path.name.partition(".jsonl")[0].rpartition("_")[2]
@@ -79,20 +79,9 @@ def model_in(path: Path) -> str:
         return str(json.loads(results.read_bytes())["model_name"]) if results.is_file() else ""
 
 
-@contextmanager
-def _naming_damage(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except _DAMAGE as error:
-        raise ValueError(
-            f"{path}: expected a whole log of lm-evaluation-harness or Inspect, got one that is "
-            f"damaged or of another version ({type(error).__name__}: {error})"
-        ) from error
-
-
 def read_log(path: Path, folder: Path | None, merging: Merging) -> pa.Table:
     """Read the predictions in a log; those of other tasks than ours need the dataset folder."""
-    with _naming_damage(path):
+    with naming_damage(path, *_DAMAGE):
         samples = list((_of_inspect if path.suffix in INSPECT else _of_lm_eval)(path))
     if failed := [sample for sample in samples if sample.error]:
         many, example = f"{len(failed):,} of {len(samples):,}", failed[0]
