@@ -41,7 +41,7 @@ _DAMAGE: Final = (
     "log of lm-evaluation-harness (0.4) or Inspect (0.3)",
     (AttributeError, LookupError, TypeError, BadZipFile, zlib.error),
 )
-"""What a file should be, and errors on reading one that is damaged or of another form."""
+"""Kind of the files, and errors on reading damaged ones or others."""
 
 Row = Mapping[str, Any]
 
