@@ -174,11 +174,11 @@ def _ask(
     if not (way.dry_run or way.batch_out or way.batch_in):
         return run_models(jobs, problems, distribution=distribution, out=out, overwrite=overwrite)
     job = request, extra = next(iter(jobs.values()))
-    is_remote = isinstance(request, ModelRequest) and request.base_url
+    is_remote = request.base_url and request.kind != "classifier"
     if "preset" in extra or distribution or not (way.dry_run or is_remote):
         raise ValueError(
-            "expected for --dry-run one --model, asked from here, and for batches one on a server, "
-            "with --base-url"
+            "expected for --dry-run one --model, asked from here, and for batches a language model "
+            "on a server, with --base-url"
         )
     if way.dry_run:
         opened = open_files(job, problems, out)

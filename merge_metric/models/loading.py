@@ -32,6 +32,7 @@ from merge_metric.models.pair_model import Answers, Description, Model, ModelReq
 if TYPE_CHECKING:
     from merge_metric.models.classifier import Classifier
     from merge_metric.models.prompts import HeldOut
+    from merge_metric.models.remote_classifier import RemoteClassifier
 
 ModelKind = Literal["classifier", "lm", "remote", "baseline"]
 
@@ -73,17 +74,23 @@ def open_model(
     kind = request.kind or find_kind(request)
     require_settings_used(request, kind)
     source = f"{request.model}@{request.revision}" if request.revision else request.model
+    classifier: Classifier | RemoteClassifier
     if kind == "classifier":
-        from merge_metric.models.classifier import Classifier
+        if request.base_url:
+            from merge_metric.models.remote_classifier import RemoteClassifier
 
-        classifier = Classifier.load(
-            source,
-            label_order=request.label_order or None,
-            labels=problem_format.labels,
-            device=request.device,
-            dtype=request.dtype or "float32",
-            batch_tokens=request.batch_tokens,
-        )
+            classifier = RemoteClassifier(request, labels=problem_format.labels)
+        else:
+            from merge_metric.models.classifier import Classifier
+
+            classifier = Classifier.load(
+                source,
+                label_order=request.label_order or None,
+                labels=problem_format.labels,
+                device=request.device,
+                dtype=request.dtype or "float32",
+                batch_tokens=request.batch_tokens,
+            )
         find_order(classifier, request.model, seeds, problem_format.labels)
         return classifier
     require_no_order(request.label_order, f"a model of the kind {kind}, which is asked for letters")
@@ -134,7 +141,10 @@ def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:
     for is_unused, names, where in (
         (request.answers == "letters", (*of_words, "samples", "temperature", "max_answer_tokens"),
          "with `answers` words"),
-        (kind != "remote", (*of_words, "max_requests"), "for a model on a server"),
+        (kind != "remote", of_words, "for a language model on a server"),
+        (not request.base_url, ("max_requests",), "for a model on a server"),
+        (kind != "classifier" or not request.base_url, ("pair_separator",),
+         "for a classifier on a server"),
         (kind == "classifier", ("answers", "shuffle_letters"), "of language models"),
     ):  # fmt: skip
         for name in names if is_unused else ():
@@ -156,7 +166,7 @@ def require_no_order(label_order: LabelOrder | str | None, what: str) -> None:
 
 
 def find_order(
-    model: Classifier | AskedFunction,
+    model: Classifier | RemoteClassifier | AskedFunction,
     name: str,
     seeds: Callable[[], LabelledPairs] | None,
     labels: tuple[str, ...],

@@ -213,7 +213,15 @@ class ModelRequest:
         metavar="NAME=VALUE",
     )
     base_url: str | None = _option(
-        None, "OpenAI-compatible, e.g. http://localhost:8000/v1.", _SERVER
+        None,
+        "OpenAI-compatible, e.g. http://localhost:8000/v1; or, with --kind classifier, "
+        "text-embeddings-inference or vLLM.",
+        _SERVER,
+    )
+    pair_separator: str | None = _option(
+        None,
+        "Text between the two of a pair, e.g. '</s></s>', for a classifier that vLLM serves.",
+        _SERVER,
     )
     max_requests: int | None = _option(
         None, "Stop after this number of requests; the same command goes on.", _SERVER, minimum=1

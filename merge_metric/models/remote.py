@@ -10,11 +10,11 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -45,34 +45,33 @@ _SHOWN: Final = 300
 _ALIKE: Final = 5
 """Number of different prompt lengths with the same, largest token count that shows cutting."""
 
+Asked = TypeVar("Asked")
+Answered = TypeVar("Answered")
+
 log = logging.getLogger(__name__)
 
 
-class RemoteModel:
-    """A model on a server that answers multiple-choice questions, from several threads.
+class Endpoint:
+    """Requests to a place on a server, several at a time and repeated if need be.
 
-    With `words`, it answers in words, and its final answer counts. Else a letter that is not among
-    the alternatives gets the probability 0; its true probability is at most the lowest of theirs.
     No message has the key or another secret of the URL.
     """
 
     def __init__(
         self,
         request: ModelRequest,
+        path: str,
         *,
-        prompt: Prompt,
-        words: Words | None = None,
         api_key: str = "",
         timeout: float = 120.0,
         retries: int = 6,
         backoff: float = 1.0,
     ) -> None:
-        """Prepare to ask; only `answer` sends requests.
+        """Prepare to ask at a path below the server's URL.
 
         Args:
-            request: The server, what it calls the model, and the settings of requests.
-            prompt: What it is asked.
-            words: Ask for answers in words, with these settings.
+            request: The server and the settings of requests.
+            path: Of the endpoint.
             api_key: The key, where a program has it.
             timeout: Seconds without a byte after which a request counts as broken.
             retries: How often a request is repeated that failed for what may pass.
@@ -100,9 +99,8 @@ class RemoteModel:
         if url.scheme not in {"http", "https"} or not url.host:
             got = re.sub(r"^.*@", "***@", mask_urls(request.base_url or ""))
             raise ValueError(f"expected a URL like http://localhost:8000/v1, got {got!r}")
-        self.path = "chat/completions" if request.chat_template else "completions"
-        self._url = url = url.copy_with(path=f"{url.path.rstrip('/')}/{self.path}")
-        self._place = mask_urls(str(url.copy_with(username=None, password=None, query=None)))
+        self._url = url = url.copy_with(path=f"{url.path.rstrip('/')}/{path}")
+        self.place = mask_urls(str(url.copy_with(username=None, password=None, query=None)))
         given = [key, url.username, url.password, *url.params.values(), *secrets_in(url.path)]
         secrets = spellings(filter(None, given))
         limits = httpx.Limits(max_connections=request.concurrency)
@@ -122,61 +120,36 @@ class RemoteModel:
         )
         self._mask = mask
         self._retries, self._backoff, self._stopped = retries, backoff, threading.Event()
-        self._request, self.name, self.prompt = request, mask_urls(request.model), prompt
-        self.words, self._top, self._left = words, _TOP[self.path], request.max_requests or math.inf
-        self._lock, self._used, self._since = threading.Lock(), Counter[str](), 0.0
-        self._odd, self._most_tokens, self._words_of_most = dict[str, Any](), 0, set[int]()
+        self._concurrency, self._left = request.concurrency, request.max_requests or math.inf
+        self._lock = threading.Lock()
 
-    def describe(self) -> Description:
-        """Describe the model and its prompt, as far as it can be known from outside.
+    def answers(
+        self, questions: Iterable[Asked], ask: Callable[[httpx.Client, Asked], Answered]
+    ) -> Iterator[dict[int, Answered]]:
+        """Ask, and yield answers by the numbers of questions as they come in.
 
-        `missing_letters` is left out: a run that such an answer stopped may go on with another.
+        The first is asked alone, so that what is wrong with every request shows at once.
         """
-        chat, own = self._request.chat_template, {"top_logprobs": self._top}
-        identity = {
-            "kind": "remote",
-            "name": self.name,
-            "revision": None,
-            "endpoint": self._place,
-            **({"chat": chat} if self.words else own),
-        }
-        strict = self._request.strict_server
-        return asked_by(self.prompt, self.words, identity, chat=chat, strict=strict)
-
-    def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
-        """Yield probabilities of the labels, or answers in words, as they come in.
-
-        A letter's probability is that of its token, with and without a space before it,
-        among the letters' tokens. The first pair is asked alone, so that what is wrong with
-        every request shows at once.
-
-        Raises:
-            ValueError: the server refuses a request, or its answer is none that may be taken.
-            ConnectionError: it could not be reached, or failed in every attempt.
-        """
-        if not questions:
-            return
-        self._since = time.perf_counter()
         self._stopped.clear()
         with self._client() as client:
-            yield self.read([0], [self._ask(questions[0], client)], questions[:1])
+            rest, most = enumerate(questions), 2 * self._concurrency
+            for row, question in islice(rest, 1):
+                yield {row: ask(client, question)}
             # Few requests are queued ahead, so that an error ends the run soon. Requests sent by
             # then may cost money, so we wait for their answers.
-            rest, most = iter(range(1, len(questions))), 2 * self._request.concurrency
-            running: dict[Future[Any], int] = {}
+            running: dict[Future[Answered], int] = {}
             error: BaseException | None = None
-            pool = ThreadPoolExecutor(self._request.concurrency)
+            pool = ThreadPoolExecutor(self._concurrency)
             try:
                 while True:
-                    for row in () if error else islice(rest, most - len(running)):
-                        running[pool.submit(self._ask, questions[row], client)] = row
+                    for row, question in () if error else islice(rest, most - len(running)):
+                        running[pool.submit(ask, client, question)] = row
                     if not running:
                         break
                     done, _ = wait(running, return_when=FIRST_COMPLETED)
                     rows = {future: running.pop(future) for future in done}
                     if good := {row: f.result() for f, row in rows.items() if not f.exception()}:
-                        asked = [questions[row] for row in good]
-                        yield self.read([*good], [*good.values()], asked)
+                        yield good
                     failed = [future.exception() for future in done if future.exception()]
                     if failed and not error:
                         error = failed[0]
@@ -189,34 +162,17 @@ class RemoteModel:
                 self._stopped.set()
                 pool.shutdown(cancel_futures=True)
 
-    def body(self, pair: Pair) -> dict[str, Any]:
-        """Make the body of the request about a problem."""
-        payload: dict[str, Any] = {"model": self._request.model, "max_tokens": 1, "temperature": 0}
-        if words := self.words:
-            payload |= {"max_tokens": words.max_tokens, "temperature": words.temperature}
-        if self._request.chat_template:
-            payload |= {"messages": self.prompt.messages(*pair)}
-            payload |= {} if words else {"logprobs": True, "top_logprobs": self._top}
-        else:
-            payload |= {"prompt": self.prompt.text(*pair)}
-            payload |= {"stop": [self.prompt.stop]} if words else {"logprobs": self._top}
-        payload |= words.more if words else {}
-        return {name: value for name, value in payload.items() if value is not None}
-
-    def _ask(self, pair: Pair, client: httpx.Client) -> Any:
-        """Ask about a problem, once or as many times as there are samples of answers in words."""
-        body, times = self.body(pair), self.words.samples if self.words else 1
-        with self._lock:  # all requests of a question or none, as incomplete answers are not kept
+    def take_requests(self, times: int) -> None:
+        """Count requests that are to be sent; raise InterruptedError if they are too many."""
+        with self._lock:
             self._left -= times
             if self._left < 0:
                 raise InterruptedError(
-                    f"{self._place}: stopped, as all questions that `max_requests` allows were "
+                    f"{self.place}: stopped, as all questions that `max_requests` allows were "
                     "asked; what was answered is kept: the same command goes on"
                 )
-        answers = [self.take(body, self._post(client, body)) for _ in range(times)]
-        return answers if self.words else answers[0]
 
-    def _post(self, client: httpx.Client, body: Mapping[str, Any]) -> Any:
+    def post(self, client: httpx.Client, body: Mapping[str, Any]) -> Any:
         """Post a request until it is answered; return the answer with our secrets masked."""
         import httpx
 
@@ -237,19 +193,96 @@ class RemoteModel:
                         return self._mask(response.json())
                     problem = f"no JSON: {shown!r}"
                 if status not in _MAY_PASS:
-                    message = f"{self._place}: expected an answer, got {problem}{hint}"
+                    message = f"{self.place}: expected an answer, got {problem}{hint}"
                     raise ValueError(message) from None
                 with suppress(ValueError):  # no such header, or a date
                     asked = float(response.headers.get("Retry-After", ""))
                     delay = min(max(asked, 0.0), _LONGEST_WAIT) or delay
             if attempt < self._retries:
-                log.info("%s: %s; asking again in %.1f s", self._place, problem, delay)
+                log.info("%s: %s; asking again in %.1f s", self.place, problem, delay)
                 if self._stopped.wait(delay):
                     break
         raise ConnectionError(
-            f"{self._place}: expected an answer, got none in {attempt + 1} attempts; the last one "
+            f"{self.place}: expected an answer, got none in {attempt + 1} attempts; the last one "
             f"ended in {problem}"
         )
+
+
+class RemoteModel:
+    """A model on a server that answers multiple-choice questions, from several threads.
+
+    With `words`, it answers in words, and its final answer counts. Else a letter that is not among
+    the alternatives gets the probability 0; its true probability is at most the lowest of theirs.
+    """
+
+    def __init__(
+        self, request: ModelRequest, *, prompt: Prompt, words: Words | None = None, **more: Any
+    ) -> None:
+        """Prepare to ask; only `answer` sends requests.
+
+        Args:
+            request: The server, what it calls the model, and the settings of requests.
+            prompt: What it is asked.
+            words: Ask for answers in words, with these settings.
+            more: For the `Endpoint`.
+        """
+        self.path = "chat/completions" if request.chat_template else "completions"
+        self._endpoint = Endpoint(request, self.path, **more)
+        self._request, self.name, self.prompt = request, mask_urls(request.model), prompt
+        self.words, self._top = words, _TOP[self.path]
+        self._lock, self._used, self._since = threading.Lock(), Counter[str](), 0.0
+        self._odd, self._most_tokens, self._words_of_most = dict[str, Any](), 0, set[int]()
+
+    def describe(self) -> Description:
+        """Describe the model and its prompt, as far as it can be known from outside.
+
+        `missing_letters` is left out: a run that such an answer stopped may go on with another.
+        """
+        chat, own = self._request.chat_template, {"top_logprobs": self._top}
+        identity = {
+            "kind": "remote",
+            "name": self.name,
+            "revision": None,
+            "endpoint": self._endpoint.place,
+            **({"chat": chat} if self.words else own),
+        }
+        strict = self._request.strict_server
+        return asked_by(self.prompt, self.words, identity, chat=chat, strict=strict)
+
+    def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
+        """Yield probabilities of the labels, or answers in words, as they come in.
+
+        A letter's probability is that of its token, with and without a space before it,
+        among the letters' tokens.
+
+        Raises:
+            ValueError: the server refuses a request, or its answer is none that may be taken.
+            ConnectionError: it could not be reached, or failed in every attempt.
+        """
+        self._since = time.perf_counter()
+        for given in self._endpoint.answers(questions, self._ask):
+            yield self.read([*given], [*given.values()], [questions[row] for row in given])
+
+    def body(self, pair: Pair) -> dict[str, Any]:
+        """Make the body of the request about a problem."""
+        payload: dict[str, Any] = {"model": self._request.model, "max_tokens": 1, "temperature": 0}
+        if words := self.words:
+            payload |= {"max_tokens": words.max_tokens, "temperature": words.temperature}
+        if self._request.chat_template:
+            payload |= {"messages": self.prompt.messages(*pair)}
+            payload |= {} if words else {"logprobs": True, "top_logprobs": self._top}
+        else:
+            payload |= {"prompt": self.prompt.text(*pair)}
+            payload |= {"stop": [self.prompt.stop]} if words else {"logprobs": self._top}
+        payload |= words.more if words else {}
+        return {name: value for name, value in payload.items() if value is not None}
+
+    def _ask(self, client: httpx.Client, pair: Pair) -> Any:
+        """Ask about a problem, once or as many times as there are samples of answers in words."""
+        body, times = self.body(pair), self.words.samples if self.words else 1
+        self._endpoint.take_requests(times)  # of a question all or none
+        answers = [self.take(body, self._endpoint.post(client, body)) for _ in range(times)]
+        return answers if self.words else answers[0]
 
     def take(self, body: Mapping[str, Any], answer: Any) -> Any:
         """Extract log-probabilities or an answer in words; raise ValueError if there is neither.
@@ -286,7 +319,7 @@ class RemoteModel:
                     if type(usage.get(count)) is int:
                         self._used[name] += usage[count]
         except ValueError as error:
-            raise ValueError(f"{self._place}: {error}") from None
+            raise ValueError(f"{self._endpoint.place}: {error}") from None
         return content
 
     def read(
@@ -308,7 +341,7 @@ class RemoteModel:
         if self._request.missing_letters == "error" and is_missing.any():
             first = int(is_missing.argmax())
             raise ValueError(
-                f"{self._place}: expected {', '.join(letters)} among the {self._top} most "
+                f"{self._endpoint.place}: expected {', '.join(letters)} among the {self._top} most "
                 f"probable tokens, got {sorted(given[first])} for the pair {questions[first]}: ask "
                 "for more, in a chat, or with more examples; or take such answers for equally "
                 "probable labels with `missing_letters` uniform"
@@ -333,7 +366,7 @@ def beginning(answer: Any) -> str:
 def alternatives(answer: Any) -> dict[str, float]:
     """Extract the first token's alternatives, in nats, from a completion of either endpoint."""
     log_probs: dict[str, float] = {"": math.nan}
-    with suppress(*_MALFORMED):
+    with suppress(*MALFORMED):
         given = _first_choice(answer)["logprobs"]
         if (content := given.get("content")) is not None:  # the format of /chat/completions
             records = [
@@ -356,7 +389,7 @@ def alternatives(answer: Any) -> dict[str, float]:
 
 def said_in(answer: Any) -> Written:
     """Extract the answer, without the thinking, from a completion of either endpoint."""
-    with suppress(*_MALFORMED):
+    with suppress(*MALFORMED):
         choice = _first_choice(answer)
         if (message := choice.get("message")) is None:
             content = choice["text"]
@@ -369,7 +402,7 @@ def said_in(answer: Any) -> Written:
     raise ValueError(f"expected a completion, got {beginning(answer)}")
 
 
-_MALFORMED: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError, StopIteration)
+MALFORMED: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError, StopIteration)
 """Errors from reading a value of another form than expected."""
 
 

@@ -193,7 +193,7 @@ def test_waiting_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     with serving(lambda _, n: Reply({}, 429, {"Retry-After": "7"} if n == 3 else {})) as server:
         model = model_at(server, retries=4, backoff=1.0)
-        monkeypatch.setattr(model._stopped, "wait", lambda s: pauses.append(s))
+        monkeypatch.setattr(model._endpoint._stopped, "wait", lambda s: pauses.append(s))
         with pytest.raises(ConnectionError):
             answers(model, PAIRS)
     assert pauses[3] == 7
