@@ -1,15 +1,26 @@
 import dataclasses
+import re
 import tomllib
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from helpers.replacement_tables import Replacement, Variant, variant_table
 from hypothesis import given
 from hypothesis import strategies as st
 
+import generation
+from docs.site.build import for_site
 from generation.config import BUNDLED_MLM, RECIPES, Config, ablation_names, bundled_path
+from generation.paraphrases.rounds import ParaphraseReason
+from generation.records import Seed, Span, substitute
+from generation.records import variant_rows as variant_columns
+from generation.variants.reasons import REASONS, Reason
 from generation.variants.signal_columns import require_columns
-from merge_dataset.schema import LABELS, WORD_CLASSES
+from merge_dataset.schema import LABELS, NLI, WORD_CLASSES, arrow_schema
 from merge_dataset.settings import declared_settings, to_mapping
 
 PAPER_MLMS = (
@@ -183,3 +194,123 @@ def test_every_setting_is_of_the_machine_or_decides() -> None:
     assert fields == decisive | later | set(MACHINE)
     assert not (decisive | later) & set(MACHINE)
     assert Config(source="snli", **MACHINE).output_settings() == Config().output_settings()
+
+
+def test_every_reason_says_what_it_means() -> None:
+    assert all(re.fullmatch("[a-z]+(_[a-z]+)*", reason) for reason in Reason)
+    assert len({reason.sentence for reason in Reason}) == len({*Reason}) == len(REASONS)
+    for reasons, name in ((Reason, "README.md"), (ParaphraseReason, "paraphrases/README.md")):
+        page = Path(generation.__file__).parent / name
+        text = for_site(page.read_text("utf-8"), page)
+        rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \|$", text, re.MULTILINE)
+        listed = [(str(reason), reason.step, reason.sentence) for reason in reasons]
+        assert [row for row in rows if row in listed] == listed
+    for step in ("candidates", "asking", "one text", "all texts", "context", "signals"):
+        functions = [reason.drops for reason in Reason.of_steps(step)]
+        assert len({*functions} - {Reason.TOO_FEW.drops}) == len(functions) > 0
+
+
+@st.composite
+def texts_with_spans(draw: st.DrawFn) -> tuple[str, list[Span]]:
+    """Draw a text with sorted spans that do not overlap, some adjacent, some empty."""
+    text = draw(st.text(max_size=30))
+    cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    spans = [(a, b) for a, b in pairwise(cuts) if draw(st.booleans())]
+    return text, spans
+
+
+@given(texts_with_spans(), st.text(max_size=6))
+def test_substitute_against_slices_from_the_right(case: tuple[str, list[Span]], word: str) -> None:
+    text, spans = case
+    expected = text
+    for start, end in reversed(spans):
+        expected = expected[:start] + word + expected[end:]
+    new, new_spans = substitute(text, spans, word)
+    assert new == expected
+    assert [new[start:end] for start, end in new_spans] == [word] * len(spans)
+    assert all(end - start == len(word) for start, end in new_spans)
+    assert list(new_spans) == sorted(new_spans)
+
+
+SEEDS = {
+    seed.seed_id: seed
+    for seed in (
+        Seed(seed_id="snli:2", source="snli", texts=("A girl sees a girl.", "A girl runs."),
+            label="contradiction", annotator_labels=("contradiction", "neutral")),
+        Seed(seed_id="snli:10", source="snli", texts=("Small dogs bark.", "They are Small dogs."),
+            label="entailment"),
+    )
+}  # fmt: skip
+
+SPANS: dict[tuple[str, str], tuple[list[Span], list[Span]]] = {
+    ("snli:2", "girl"): ([(2, 6), (14, 18)], [(2, 6)]),
+    ("snli:10", "dogs"): ([(6, 10)], [(15, 19)]),
+}
+
+
+def variant(
+    seed_id: str, word: str, text: str, subsamples: tuple[int, ...], **more: Any
+) -> Variant:
+    settings: dict[str, Any] = {
+        "premise_mlms": ("b",), "hypothesis_mlms": ("a", "b"), "log_odds": 0.5, **more,
+    }  # fmt: skip
+    return Variant(
+        Replacement(
+            seed_id=seed_id, source="snli", word=word, word_class="noun", replacement=text,
+            **settings,
+        ),
+        subsamples,
+    )  # fmt: skip
+
+
+VARIANTS = [
+    variant("snli:2", "girl", "woman", (0, 3)),
+    variant("snli:2", "girl", "boy", (1,), premise_mlms=("c",), hypothesis_mlms=()),
+    variant("snli:10", "dogs", "cats", (2,)),
+]
+
+
+def variant_rows(
+    variants: Sequence[Variant],
+    seeds: Mapping[str, Seed],
+    spans: Mapping[tuple[str, str], tuple[Sequence[Span], Sequence[Span]]],
+) -> pa.Table:
+    edits = [
+        [(of_text, item.replacement.replacement) for of_text in spans[key]]
+        for item in variants
+        for key in [(item.replacement.seed_id, item.replacement.word)]
+    ]
+    return variant_columns(variant_table(variants), seeds, edits)
+
+
+def test_variant_rows() -> None:
+    """One row per variant: texts with the word replaced, its spans, and its masked LMs."""
+    table = variant_rows(VARIANTS, SEEDS, SPANS)
+    assert table.schema == arrow_schema()
+    rows = table.to_pylist()
+    assert [row["variant_id"] for row in rows] == [
+        "snli:10/noun/dogs/cats", "snli:2/noun/girl/boy", "snli:2/noun/girl/woman",
+    ]  # fmt: skip
+    assert rows[2] == {
+        "variant_id": "snli:2/noun/girl/woman",
+        "seed_id": "snli:2",
+        "source": "snli",
+        "premise": "A woman sees a woman.",
+        "hypothesis": "A woman runs.",
+        "label": 2,
+        "word_class": "noun",
+        "original": "girl",
+        "replacement": "woman",
+        "premise_spans": [[2, 7], [15, 20]],
+        "hypothesis_spans": [[2, 7]],
+        "mlms": ["a", "b"],
+        "premise_mlms": ["b"],
+        "hypothesis_mlms": ["a", "b"],
+        "log_odds": 0.5,
+        **dict.fromkeys(NLI.signals),
+        "mlm_count": 2,
+        "subsamples": [0, 3],
+        "annotator_labels": [2, 1],
+    }
+    assert (rows[1]["mlms"], rows[1]["hypothesis_mlms"]) == (["c"], [])
+    assert rows[0]["hypothesis"] == "They are Small cats."

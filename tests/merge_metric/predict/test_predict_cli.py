@@ -10,15 +10,19 @@ import numpy as np
 import pytest
 from helpers import commands
 from helpers.problem_folder import many_problems, write_folder
+from helpers.tasks_here import TasksHere
 from helpers.tiny_classifiers import folder_of, one_by_one, tiny_classifier
 from helpers.tiny_models import MAX_TOKENS
 from typer.testing import Result
 
+from merge_dataset.executors import Distribution
 from merge_dataset.schema import LABELS
 from merge_metric.frame.predictions import read_predictions
-from merge_metric.models.pair_model import ModelRequest
-from merge_metric.models.readiness import Preset
+from merge_metric.models import classifier
+from merge_metric.models.pair_model import Description, ModelRequest
+from merge_metric.models.readiness import Machine, Preset
 from merge_metric.predict import jobs
+from merge_metric.predict import jobs as dealing
 from merge_metric.predict.baselines import Majority
 from merge_metric.predict.problems import sources_of
 
@@ -196,3 +200,93 @@ def test_language_models_run_source_by_source(
     assert opened == [["demo"], ["snli"]]
     assert sorted(path.name for path in Path("predictions").iterdir()) == [
         "majority-demo.parquet", "majority-snli.parquet"]  # fmt: skip
+
+
+DEALT = many_problems(9, 3) | many_problems(5, 2, "demo")
+BERT = folder_of("bert-uncased")
+TASKS = ("--executor", "local", "--tasks")
+
+
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> TasksHere:
+    return TasksHere(monkeypatch)
+
+
+@pytest.fixture
+def deal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    tiny_classifier("bert-uncased")
+    write_folder(tmp_path / "merge-nli", DEALT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(classifier, "_WINDOW", 20)
+    fixed = ("predict", "--dataset", "merge-nli", "--device", "cpu", "--batch-tokens", "100")
+    return partial(commands.run, *fixed)
+
+
+def files(folder: str) -> dict[str, bytes]:
+    """All files of a folder except locks, so that leftover files are found."""
+    paths = Path(folder).iterdir()
+    return {path.name: path.read_bytes() if path.is_file() else b"" for path in paths}
+
+
+@pytest.mark.slow
+def test_tasks_that_had_other_models_are_not_mixed(
+    deal: Run, tasks: TasksHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    describe = classifier.Classifier.describe
+
+    def other(self: Any) -> Description:
+        known = describe(self)
+        known.identity.update({"device": "cuda"} if tasks.distribution else {})
+        return known
+
+    answer = dealing.answer_task
+
+    def answer_elsewhere(folder: Path, task: str) -> Any:
+        with monkeypatch.context() as patch:
+            if task.endswith("1/2"):
+                patch.setattr(classifier.Classifier, "describe", other)
+            return answer(folder, task)
+
+    monkeypatch.setattr(dealing, "answer_task", answer_elsewhere)
+    done = deal("--model", BERT, "--out", "mine.parquet", *TASKS, 2, code=1)
+    assert "expected the same model, device and versions in every task, got different device" in (
+        done.stderr
+    )
+    assert not Path("mine.parquet").exists()
+    monkeypatch.setattr(dealing, "answer_task", answer)
+    deal("--model", BERT, "--out", "mine.parquet", *TASKS, 2)
+    assert len(tasks.blocks) == 2
+
+
+@pytest.mark.slow
+def test_each_task_of_a_list_has_one_model(
+    deal: Run, tasks: TasksHere, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    entries = [Preset("A", str(BERT), "S"), Preset("B", str(BERT), "M")]
+    monkeypatch.setattr("merge_metric.models.readiness.read_presets", lambda name, only: entries)
+    command = ("--preset", "mine", "--config", "demo")
+    deal(*command, "--out", "one")
+    tasks.failing = ("B 0/2",)
+    failed = deal(*command, "--out", "dealt", *TASKS, 5, "--workers", 3, code=1)
+    assert tasks.blocks == ["A 0/2", "A 1/2", "B 0/2", "B 1/2"]
+    assert tasks.distribution == Distribution(executor="local", tasks=4, workers=3)
+    assert f"1 models failed:\n  B ({BERT}): 1 of 2 tasks did not finish" in failed.stderr
+    assert Path("dealt/A-demo.parquet").read_bytes() == Path("one/A-demo.parquet").read_bytes()
+    tasks.failing = ()
+    deal(*command, "--out", "dealt", *TASKS, 5)
+    assert files("dealt") == files("one")
+    deal(*command, "--out", "few", *TASKS, 1)
+    assert tasks.blocks == ["A 0/1", "B 0/1"]
+
+
+def test_a_model_that_does_not_fit_a_task(
+    deal: Run, tasks: TasksHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine("cpu", 1_000_000_000)
+    monkeypatch.setattr("merge_metric.models.readiness.this_machine", lambda device: machine)
+    deal("--model", BERT, "--out", "a.parquet", *TASKS, 2)
+    done = deal("--model", BERT, "--out", "b.parquet", *TASKS, 2, "--workers", 2, code=2)
+    assert (
+        "memory as float32, each of 2 tasks at a time has 500.0 MB: take fewer --workers, or "
+        "--dtype bfloat16"
+    ) in done.stderr
