@@ -76,12 +76,12 @@ def analyse(
         merge_labels,
         {} if chosen.of_seeds else None,
     )
-    require_fitting(chosen, request, folder, options)
     make, plot = functions_of(chosen)
+    parameters = inspect.signature(make).parameters
+    require_fitting(chosen, request, folder, options, parameters)
     if run is not None:
         options["run"] = Path(run)
         return make(request, **options), plot
-    parameters = inspect.signature(make).parameters
     if "settings" in parameters:
         given = {key: options.pop(key) for key in options.keys() - parameters.keys()}
         options["settings"] = replace(parameters["settings"].default, **given)
@@ -114,7 +114,11 @@ def functions_of(chosen: Analysis) -> tuple[Callable[..., Table], Callable[[Tabl
 
 
 def require_fitting(
-    chosen: Analysis, request: Request, folder: Path | None, options: Mapping[str, Any]
+    chosen: Analysis,
+    request: Request,
+    folder: Path | None,
+    options: Mapping[str, Any],
+    parameters: Mapping[str, inspect.Parameter],
 ) -> None:
     """Raise ValueError unless an analysis can be made of what is asked; `folder` is a dataset."""
     name, sources = chosen.name, request.sources
@@ -129,6 +133,8 @@ def require_fitting(
         for flag in ("clusters", "names_datasets")
     }
     needed = {"needed": bool(sources), "none": not sources}
+    required = (key for key, of in list(parameters.items())[1:] if of.default is of.empty)
+    lacking = next((key for key in required if not options.get(key)), "")
     paths = ", ".join(str(source.path) for source in sources) or "none"
     for right, message in (
         (
@@ -141,7 +147,7 @@ def require_fitting(
             f"cluster: expected with {able['clusters']}, which say how seeds vary, got "
             f"{request.cluster!r} with {name}",
         ),
-        (not of_run or run, f"{name}: expected a run folder, got none; add --run FOLDER"),
+        (not lacking, f"{name}: expected --{lacking}, got none"),
         (not others, f"{name}: expected --run alone, got {' and '.join(others)} too"),
         (
             not own or chosen.names_datasets,
@@ -156,14 +162,6 @@ def require_fitting(
             f"{name}: expected a dataset folder, got none; add --dataset FOLDER"
             + " or name it for every file: FILE@FOLDER" * chosen.names_datasets
             + ", or a run folder: --run FOLDER" * ("run" in chosen.options),
-        ),
-        (
-            name not in ("signals", "validity") or sources or options.get("annotations"),
-            f"{name}: expected predictions files or --annotations, got neither",
-        ),
-        (
-            name != "validity" or options.get("annotations"),
-            f"{name}: expected --annotations, got none",
         ),
         (
             not request.merge_labels or sources,

@@ -179,7 +179,7 @@ def read_choice(
     """
     models = list(dict.fromkeys(source.model for source in request.sources))
     answers: dict[str, dict[str, bool]] = {}
-    for source in map(parse_source, tests) if not isinstance(tests, Mapping) else ():
+    for source in map(parse_source, () if isinstance(tests, Mapping) else tests):
         if source.model not in models:
             raise ValueError(
                 f"{source.path}: expected test predictions of {', '.join(models)}, got those of "
@@ -191,50 +191,44 @@ def read_choice(
         of_file = zip(rows["variant_id"].to_pylist(), right.to_pylist(), strict=True)
         answers.setdefault(source.model, {}).update(of_file)
     read = tests if isinstance(tests, Mapping) else answers
-    known = {
-        source.model: str(group)
-        for source in reversed(request.sources)
-        if (group := read_metadata(source.path).get(GROUP))
-    }
-    known |= values_of_models("groups", groups, models, "bert=S")
-    known = {model: known[model] for model in models if model in known}
-    if best_and_worst and not known:
-        raise ValueError(
-            "--best-and-worst: expected training groups of models, as predictions of merge-nli "
-            f"predict --preset say them, got none of {', '.join(models)}; add --group NAME=GROUP"
-        )
-    return read, partial(_mark, groups=known, tests=read, only_chosen=best_and_worst)
+    stated = {s.model: read_metadata(s.path).get(GROUP) for s in reversed(request.sources)}
+    stated |= values_of_models("groups", groups, models, "bert=S")
+    known = {model: str(stated[model]) for model in models if stated[model]}
+
+    def mark(table: Table) -> Table:
+        if not known and not best_and_worst:
+            return table
+        configs = [row["config"] for row in table.rows if "config" in row]
+        configs = configs or [column.key for column in table.columns if column.kind == "threshold"]
+        models = distinct(table.rows, "model")
+        of_shown = {model: group for model, group in known.items() if model in models}
+        chosen = {}
+        if best_and_worst or all(model in read for model in of_shown):
+            chosen = places(read, of_shown, configs)
+        rows = [
+            {**row, GROUP: known.get(row["model"]), "place": chosen.get(row["model"])}
+            for row in table.rows
+            if not best_and_worst or row["model"] in chosen
+        ]
+        if best_and_worst:  # group by group, as figures 3 and 5 have them
+            order, rank = [*dict.fromkeys(known.values())], (BEST, None, WORST)
+            rows.sort(key=lambda row: (order.index(row[GROUP]), rank.index(row["place"])))
+        after = 1 + [column.key for column in table.columns].index("model")
+        own, notes = columns(**{GROUP: "trained on"}), table.notes
+        if chosen:
+            own += columns(place="of these")
+            left_out = "; others are left out." if best_and_worst else "."
+            notes = (*notes, _PLACES + left_out)
+        of_table = (*table.columns[:after], *own, *table.columns[after:])
+        return replace(table, columns=of_table, rows=tuple(rows), notes=notes)
+
+    return read, mark
 
 
-def _mark(table: Table, *, groups: Mapping[str, str], tests: Tests, only_chosen: bool) -> Table:
-    if not groups:
-        return table
-    configs = [row["config"] for row in table.rows if "config" in row]
-    configs = configs or [column.key for column in table.columns if column.kind == "threshold"]
-    models = distinct(table.rows, "model")
-    of_shown = {model: group for model, group in groups.items() if model in models}
-    chosen = {}
-    if only_chosen or all(model in tests for model in of_shown):
-        chosen = places(tests, of_shown, configs)
-    rows = [
-        {**row, GROUP: groups.get(row["model"]), "place": chosen.get(row["model"])}
-        for row in table.rows
-        if not only_chosen or row["model"] in chosen
-    ]
-    if only_chosen:  # group by group, as figures 3 and 5 have them
-        order, rank = [*dict.fromkeys(groups.values())], (BEST, None, WORST)
-        rows.sort(key=lambda row: (order.index(row[GROUP]), rank.index(row["place"])))
-    after = 1 + [column.key for column in table.columns].index("model")
-    own, notes = columns(**{GROUP: "trained on"}), table.notes
-    if chosen:
-        own += columns(place="of these")
-        note = (
-            "Best, worst: the two best models and the worst of those trained on the same "
-            "data, by S on all test problems, averaged over sources"
-        )
-        notes = (*notes, note + ("; others are left out." if only_chosen else "."))
-    of_table = (*table.columns[:after], *own, *table.columns[after:])
-    return replace(table, columns=of_table, rows=tuple(rows), notes=notes)
+_PLACES: Final = (
+    "Best, worst: the two best models and the worst of those trained on the same data, by S on all "
+    "test problems, averaged over sources"
+)
 
 
 def places(tests: Tests, groups: Mapping[str, str], configs: Sequence[str]) -> dict[str, str]:
@@ -247,17 +241,20 @@ def places(tests: Tests, groups: Mapping[str, str], configs: Sequence[str]) -> d
     >>> places(tests, dict.fromkeys("abcd", "S"), ["s"])
     {'b': 'best', 'c': 'best', 'd': 'worst'}
     """
-    scores = dict.fromkeys(groups, 0.0)
-    for source in dict.fromkeys(parse_config_name(config)[0] for config in configs):
-        for model in groups:
-            answers = tests.get(model, {}).items()
-            right = [is_right for name, is_right in answers if name.startswith(f"{source}:")]
-            if not right:
-                raise ValueError(
-                    f"expected answers of {model} to all test problems of {source}, got none; add "
-                    f"--test {model}=FILE"
-                )
-            scores[model] += sum(right) / len(right)
+    sources = dict.fromkeys(parse_config_name(config)[0] for config in configs)
+    scores = dict[str, float]()
+    for model in groups:
+        answers = tests.get(model, {}).items()
+        right = [[r for name, r in answers if name.startswith(f"{of}:")] for of in sources]
+        if all(right):
+            scores[model] = sum(sum(of_source) / len(of_source) for of_source in right)
+    if not groups or groups.keys() - scores:
+        unknown = ", ".join(f"answers of {model}" for model in groups if model not in scores)
+        raise ValueError(
+            "expected training groups of models, and their answers to all test problems of "
+            f"{', '.join(sources)}, for the best and the worst, got no {unknown or 'groups'}; add "
+            "--group NAME=GROUP and --test NAME=FILE"
+        )
     best_and_worst: dict[str, str] = {}
     for group in dict.fromkeys(groups.values()):
         ranked = sorted((m for m in groups if groups[m] == group), key=lambda m: -scores[m])

@@ -12,19 +12,16 @@ from merge_dataset.schema import ANLI_SOURCES, parse_config_name
 from merge_metric.analyses.registry import ANALYSES, TEXTS
 from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
-from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, sv_at
+from merge_metric.seed_variant_accuracy.figures import MATCHING_RANGE
 from merge_metric.seed_variant_accuracy.inputs import Clusters
 from merge_metric.seed_variant_accuracy.options import NO_INTERVALS, Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 from merge_metric.seed_variant_accuracy.scoring import summarise
-from merge_metric.tables import Column, Texts, columns, figure_column
+from merge_metric.tables import Texts
 from merge_metric.tables.plots import distinct, grouped
 
 THRESHOLDS: Final = (50, 60, 70, 80, 90, 100)
-"""CTs at which tables show SV accuracy; plots and JSON have the whole curve."""
-
-RUN_COLUMNS: Final = columns(config="source", model="model")
-COUNT_COLUMNS: Final = columns("count", n_seeds="seeds", n_variants="variants")
+"""CTs at which rows have SV accuracy; plots and JSON have the whole curve."""
 
 _SCALARS: Final = (
     "n_seeds",
@@ -43,8 +40,6 @@ Bools = NDArray[np.bool_]
 
 FOOLING: Final = ("strict_fooling_rate", "relaxed_fooling_rate")
 """The rates r_s and r_r of Arakelyan et al. (2024), section 3.2."""
-
-FOOLING_COLUMNS: Final = tuple(figure_column(CATALOGUE[key]) for key in FOOLING)
 
 
 titled: Final = Texts(lambda name: TEXTS.get(name) or ANALYSES[name].text).table
@@ -104,12 +99,6 @@ def fooling_of(counts: SeedCounts, settings: Settings | None = None) -> Row:
     return {"n_right": n_right} | {
         f"{key}{end}": summary.get(f"{key}{end}") for key in FOOLING for end in ends
     }
-
-
-def measure_columns(thresholds: Sequence[int] = THRESHOLDS) -> tuple[Column, ...]:
-    """Make the columns of S, variant accuracy and SV accuracy at some thresholds."""
-    figures = (CATALOGUE["seed_accuracy"], CATALOGUE["variant_accuracy"], *map(sv_at, thresholds))
-    return tuple(map(figure_column, figures))
 
 
 def values_of_models(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from statistics import NormalDist
 from typing import Any, Final
@@ -180,59 +179,53 @@ VARIANT_DRAWS: Final = 10
 _Z_POWER: Final = _Z + NormalDist().inv_cdf(POWER)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Pair:
-    """Answers of two models to the n distinct variants of the same S seeds."""
+Answers = tuple[Ints, Bools, Bools, Ints]
+"""Answers of two models to the n distinct variants of the same S seeds.
 
-    seed: Ints
-    """Seed of each variant, (n,), numbered from 0 to S − 1."""
-    right: Bools
-    """Whether each model answers each variant right, (n, 2)."""
-    seed_right: Bools
-    """Whether each model answers each seed right, (S, 2)."""
-    unit: Ints
-    """Cluster of each seed, (S,), numbered; each seed is its own where there are no clusters."""
+The seed of each variant, (n,), from 0 to S − 1; whether each model answers each variant right,
+(n, 2), and each seed, (S, 2); each seed's cluster, (S,), which is its own without clusters.
+"""
 
 
-def pair_of(first: Frame, second: Frame) -> Pair:
+def answers_of(first: Frame, second: Frame) -> Answers:
     """Join the answers of two frames on one configuration, on the variants that both answer."""
     ids = [np.asarray(frame.values[VARIANT_IDS], str) for frame in (first, second)]
     _, *places = np.intersect1d(ids[0], ids[1], assume_unique=True, return_indices=True)
     in_order = np.argsort(places[0])
-    answers, own = [], []
-    for frame, place in zip((first, second), places, strict=True):
-        rows, chosen = frame.rows, place[in_order]
-        seed = rows.seed[chosen]
-        answers.append(rows.prediction[chosen] == rows.gold[seed])
+    right, own = [], []
+    for rows, place in ((first.rows, places[0]), (second.rows, places[1])):
+        seed, chosen = rows.seed[place[in_order]], place[in_order]
+        right.append(rows.prediction[chosen] == rows.gold[seed])
         own.append((rows.own == rows.gold)[np.unique(seed)])
     seeds, seed = np.unique(first.rows.seed[places[0][in_order]], return_inverse=True)
     clusters = first.counts.clusters
-    unit = np.arange(len(seeds)) if clusters is None else clusters.code[seeds]
-    return Pair(
-        seed, np.stack(answers, 1), np.stack(own, 1), np.unique(unit, return_inverse=True)[1]
-    )
+    unit = seeds if clusters is None else clusters.code[seeds]
+    return seed, np.stack(right, 1), np.stack(own, 1), np.unique(unit, return_inverse=True)[1]
 
 
-def power_rows(pair: Pair, *, difference: float = 2.0, settings: Settings = USUAL) -> Iterator[Row]:
+def power_rows(
+    answers: Answers, *, difference: float = 2.0, settings: Settings = USUAL
+) -> Iterator[Row]:
     """Yield a row for S, and for variant and SV accuracy with each number of variants."""
-    ct, n_seeds, n_units = settings.correctness_threshold, len(pair.unit), int(pair.unit.max()) + 1
-    own = pair.seed_right.astype(np.float64) @ (1.0, -1.0)
+    seed, right, seed_right, unit = answers
+    ct, n_seeds, n_units = settings.correctness_threshold, len(unit), int(unit.max()) + 1
+    own = seed_right.astype(np.float64) @ (1.0, -1.0)
     # Number of variants, figure, and seeds' contributions to the difference in K draws, (K, S).
     of_figures: list[tuple[str | None, Figure, Floats]]
     of_figures = [(None, CATALOGUE["seed_accuracy"], own[None])]
-    median = float(np.median(np.bincount(pair.seed)))
+    median = float(np.median(np.bincount(seed)))
     for size in (*(size for size in SIZES if size <= median), None):
         counts = []  # per draw: variants of each seed, and variants that each model answers right
         for number in range(VARIANT_DRAWS if size else 1):
-            chosen = np.ones(len(pair.seed), np.bool_)
+            chosen = np.ones(len(seed), np.bool_)
             if size is not None:
-                chosen = random_ranks(pair.seed, settings.rng_seed + number) < size
-            parts = (chosen, chosen & pair.right[:, 0], chosen & pair.right[:, 1])
-            counts.append([np.bincount(pair.seed[part], minlength=n_seeds) for part in parts])
+                chosen = random_ranks(seed, settings.rng_seed + number) < size
+            parts = (chosen, chosen & right[:, 0], chosen & right[:, 1])
+            counts.append([np.bincount(seed[part], minlength=n_seeds) for part in parts])
         n, first, second = np.stack(counts, axis=1)  # (K, S) each
         less, mean = first - second, n.mean(axis=1, keepdims=True)
         gap = less.mean(axis=1, keepdims=True) / mean
-        a, b = ((100 * right >= ct * n) * 1.0 for right in (first, second))
+        a, b = ((100 * of_model >= ct * n) * 1.0 for of_model in (first, second))
         per_seed = str(size or "all")
         of_figures += [
             (per_seed, CATALOGUE["variant_accuracy"], (less - gap * n) / mean + gap),
@@ -240,7 +233,7 @@ def power_rows(pair: Pair, *, difference: float = 2.0, settings: Settings = USUA
         ]
     for variants, figure, influence in of_figures:
         off = influence - influence.mean(axis=1, keepdims=True)
-        squares = [float((np.bincount(pair.unit, of) ** 2).sum()) for of in off]
+        squares = [float((np.bincount(unit, of) ** 2).sum()) for of in off]
         error = math.sqrt(sum(squares) / len(squares) * n_units / max(n_units - 1, 1)) / n_seeds
         row: Row = {"figure": figure.heading, "per_seed": variants, "n_seeds": n_seeds}
         row |= {"difference": float(influence.mean())}
@@ -260,7 +253,9 @@ def power(request: Request, *, difference: float = 2.0, settings: Settings = USU
     for config, of_models in by_config(request.frames(with_rows=True)).items():
         for first, second in combinations(of_models, 2):
             who: Row = {"config": config, "a": first.model, "b": second.model}
-            of_pair = power_rows(pair_of(first, second), difference=difference, settings=settings)
+            of_pair = power_rows(
+                answers_of(first, second), difference=difference, settings=settings
+            )
             rows += [who | row for row in of_pair]
     if not rows:
         raise ValueError(

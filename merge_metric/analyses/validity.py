@@ -7,7 +7,6 @@ variants of each.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -29,7 +28,7 @@ from merge_metric.analyses.measures import (
     titled,
 )
 from merge_metric.analyses.registry import Request
-from merge_metric.analyses.variant_groups import FIXED_DRAWS, random_ranks
+from merge_metric.analyses.variant_groups import FIXED_DRAWS, random_ranks, redrawn
 from merge_metric.analyses.variant_rows import VariantRows, read_judgements, variant_rows
 from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.counts import count
@@ -49,9 +48,7 @@ _SHOWN: Final = {
 }
 
 
-def validity(
-    request: Request, *, annotations: Sequence[str] = (), settings: Settings = USUAL
-) -> Table:
+def validity(request: Request, *, annotations: Sequence[str], settings: Settings = USUAL) -> Table:
     """Make a row per model and configuration, by sessions, .json or .csv files of annotators."""
     cluster = request.cluster
     texts = (cluster,) if cluster else ()
@@ -225,12 +222,7 @@ def good_rows(
         return []
     limit = float(np.nanmedian(value)) if judged is None else None
     is_good = value >= (1 if limit is None else limit)  # one that is not known is not
-    drawn = replace(
-        rows,
-        draw_row=np.repeat(np.arange(len(value)), FIXED_DRAWS),
-        draw_subsample=np.tile(np.arange(FIXED_DRAWS), len(value)),
-        n_subsamples=FIXED_DRAWS,
-    )
+    drawn = redrawn(rows, FIXED_DRAWS)
     seed = rows.seed[drawn.draw_row]
     n_good = np.bincount(rows.seed[is_good], minlength=len(rows.seed_ids))
     ranks = random_ranks(seed * FIXED_DRAWS + drawn.draw_subsample, settings.rng_seed)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from merge_dataset.schema import WORD_CLASSES
@@ -21,7 +22,6 @@ from merge_dataset.settings import parse_toml
 from merge_metric.agreement.shares import wilson
 from merge_metric.analyses.curves import SV_LABEL, draw_curves
 from merge_metric.analyses.measures import (
-    Bools,
     Floats,
     Ints,
     Row,
@@ -55,10 +55,10 @@ def classes(request: Request, *, settings: Settings = USUAL) -> Table:
     """Make two rows per model, configuration and pair of classes: variants of each of the two."""
     rows = []
     for frame in request.frames(with_rows=True):
-        masks = masks_of(frame, frame.values.get("word_class", ()), WORD_CLASSES)
-        for pair in combinations(masks, 2):
+        classes = frame.values.get("word_class", ())
+        for pair in combinations(groups_of(frame, classes, WORD_CLASSES), 2):
             contrast = " & ".join(pair)
-            counts = on_shared_seeds(frame.rows, {name: masks[name] for name in pair})
+            counts = on_shared_seeds(frame.rows, classes, pair)
             contrasted = rows_of_counts(identity(frame) | {"contrast": contrast}, counts, settings)
             if not contrasted:
                 log.warning("%s: no seed has variants of %s", frame.config, contrast)
@@ -129,11 +129,11 @@ def mlms(
             "multi" if len(set(names)) > 1 else known.get(names[0], "one") if names else None
             for names in frame.values["mlms"]
         ]
-        groups = masks_of(frame, origins, ORIGINS)
+        groups = groups_of(frame, origins, ORIGINS)
         if empty := ", ".join(name for name in ORIGINS if name not in groups):
             where = f"{frame.model}, {frame.config}"
             log.warning("%s: left out, as there are no variants of it: %s", where, empty)
-        rows += _fixed_rows(frame, groups, settings)
+        rows += _fixed_rows(frame, origins, groups, settings)
     if unknown and rows:
         log.warning("left out, as not in the mapping to MLMs: %s", ", ".join(unknown))
     advice = (
@@ -155,64 +155,66 @@ def origins(request: Request, *, settings: Settings = USUAL) -> Table:
     for frame in request.frames(with_rows=True, by=("mlms",)):
         validated = [set(names) for names in frame.values["mlms"]]
         alone = [SEVERAL if len(names) > 1 else "".join(names) for names in validated]
-        groups = masks_of(frame, alone, [*sorted({*alone} - {"", SEVERAL}), SEVERAL])
+        groups = groups_of(frame, alone, [*sorted({*alone} - {"", SEVERAL}), SEVERAL])
         about = identity(frame) | {"contrast": OWN_SEEDS}
-        for name, mask in groups.items():
-            counts = count(frame.rows, draws=np.flatnonzero(mask[frame.rows.draw_row]))
-            rows += rows_of_counts(about, {name: counts}, settings)
-        rows += _fixed_rows(frame, groups, settings)
+        for name in groups:
+            rows += rows_of_counts(about, on_shared_seeds(frame.rows, alone, [name]), settings)
+        rows += _fixed_rows(frame, alone, groups, settings)
     return contrast_table("origins", rows, settings, fixed=True)
 
 
-def _fixed_rows(frame: Frame, groups: Mapping[str, Bools], settings: Settings) -> list[Row]:
+def _fixed_rows(
+    frame: Frame, of_variants: Groups, names: Sequence[str], settings: Settings
+) -> list[Row]:
     rows = []
     for matched, chosen in ((True, "equally many"), (False, "all")):
-        counts = on_fixed_seeds(frame.rows, groups, matched=matched, rng_seed=settings.rng_seed)
+        drawn = redrawn(frame.rows, FIXED_DRAWS if matched else None)
+        draws_seed = settings.rng_seed if matched else None
+        counts = on_shared_seeds(drawn, of_variants, names, draws_seed=draws_seed)
         rows += rows_of_counts(identity(frame) | {"contrast": chosen}, counts, settings)
     return rows
 
 
 # --- Contrasts ---
 
+Groups = Sequence[str | None]
+"""Group of each variant, (n,), if any."""
 
-def masks_of(
-    frame: Frame, of_variants: Sequence[str | None], names: Sequence[str]
-) -> dict[str, Bools]:
-    """Make the masks of two or more groups of variants, (n,), out of some names."""
-    of_row = np.asarray(of_variants, dtype=object)
-    masks = {name: of_row == name for name in names if (of_row == name).any()}
-    if len(masks) < 2:
+
+def groups_of(frame: Frame, of_variants: Groups, names: Sequence[str]) -> list[str]:
+    """List the names out of some that are groups of variants: two or more."""
+    known = {*of_variants}
+    if len(groups := [name for name in names if name in known]) < 2:
         raise ValueError(
             f"{frame.model}, {frame.config}: expected variants of two or more groups out of "
-            f"{', '.join(names)}, got {', '.join(masks) or 'none'}"
+            f"{', '.join(names)}, got {', '.join(groups) or 'none'}"
         )
-    return masks
+    return groups
 
 
 def on_shared_seeds(
-    rows: Rows, groups: Mapping[str, Bools], *, draws_seed: int | None = None
+    rows: Rows, of_variants: Groups, names: Sequence[str], *, draws_seed: int | None = None
 ) -> dict[str, SeedCounts]:
-    """Count groups of variants, masks (n,); in each subsample on the seeds that have all groups.
+    """Count some groups of variants; in each subsample on the seeds that have all of them.
 
     With `draws_seed`, an equal number of variants of each group is chosen at random per seed and
     subsample: SV accuracy at high thresholds falls with the number of variants.
     """
-    masks = np.stack([*groups.values()])
-    group, n_groups = np.where(masks.any(axis=0), masks.argmax(axis=0), -1), len(groups)
+    places = pc.index_in(pa.array(of_variants), value_set=pa.array(names))
+    group = places.fill_null(-1).to_numpy().astype(np.int64)[rows.draw_row]
     n_subsamples = rows.n_subsamples or 1
     n_cells = len(rows.seed_ids) * n_subsamples
     cell = rows.seed[rows.draw_row] * n_subsamples + rows.draw_subsample
-    of_draw = group[rows.draw_row]
-    grouped = of_draw >= 0
-    key = of_draw * n_cells + cell
-    sizes = np.bincount(key[grouped], minlength=n_groups * n_cells).reshape(n_groups, n_cells)
+    grouped = group >= 0
+    key = group * n_cells + cell
+    sizes = np.bincount(key[grouped], minlength=len(names) * n_cells).reshape(-1, n_cells)
     least = sizes.min(axis=0)[cell]
     kept = grouped & (least > 0)
     if draws_seed is not None:  # ranks are within a group, seed and subsample
         kept &= random_ranks(key, draws_seed) < least
     return {
-        name: count(rows, draws=np.flatnonzero(kept & (of_draw == number)))
-        for number, name in enumerate(groups)
+        name: count(rows, draws=np.flatnonzero(kept & (group == number)))
+        for number, name in enumerate(names)
     }
 
 
@@ -230,22 +232,11 @@ FIXED_DRAWS: Final = 10
 """Number of draws of matched variants from fixed seeds: the paper's number of subsamples."""
 
 
-def on_fixed_seeds(
-    rows: Rows, groups: Mapping[str, Bools], *, matched: bool = False, rng_seed: int = 0
-) -> dict[str, SeedCounts]:
-    """Count groups of distinct variants, masks (n,), on the seeds that have all groups.
-
-    If `matched`, each of `FIXED_DRAWS` draws takes an equal number of variants of each group per
-    seed: the size of the seed's smallest group.
-    """
-    n_draws, n_rows = FIXED_DRAWS if matched else 1, len(rows.seed)
-    drawn = replace(
-        rows,
-        draw_row=np.repeat(np.arange(n_rows), n_draws),
-        draw_subsample=np.tile(np.arange(n_draws), n_rows),
-        n_subsamples=n_draws if matched else None,
-    )
-    return on_shared_seeds(drawn, groups, draws_seed=rng_seed if matched else None)
+def redrawn(rows: Rows, n_draws: int | None) -> Rows:
+    """Draw each distinct variant in each of some subsamples, or once without any."""
+    n, n_rows = n_draws or 1, len(rows.seed)
+    draw_row, subsample = np.repeat(np.arange(n_rows), n), np.tile(np.arange(n), n_rows)
+    return replace(rows, draw_row=draw_row, draw_subsample=subsample, n_subsamples=n_draws)
 
 
 def difference(a: SeedCounts, b: SeedCounts, settings: Settings) -> dict[str, Any]:
@@ -289,11 +280,8 @@ def contrast_table(
     changing = any(row["seeds_per_subsample"] < row["n_seeds"] for row in rows)
     contrasts = {tuple(row[key] for key in about) for row in rows}
     sizes = {(*(r[key] for key in about), round(r["variants_per_seed"], 9)) for r in rows}
-    several = len({row["contrast"] for row in rows}) > 1
     unequal = not fixed and len(sizes) > len(contrasts)
-    return titled(
-        name, rows, ct=ct, fixed=fixed, changing=changing, unequal=unequal, several=several
-    )
+    return titled(name, rows, ct=ct, fixed=fixed, changing=changing, unequal=unequal)
 
 
 def plot_contrasts(table: Table) -> plots.Figure:

@@ -87,7 +87,7 @@ OF_RUNS = {name for name, item in ANALYSES.items() if "run" in item.options}
 
 @pytest.mark.slow(but=("accuracy", "matching"))
 @pytest.mark.parametrize(
-    "name", [name for name in ANALYSES if name not in SENSITIVITY | OF_RUNS | {"validity"}]
+    "name", [name for name in ANALYSES if name not in SENSITIVITY | OF_RUNS | {"validity", "good"}]
 )
 def test_every_analysis_makes_its_table_and_its_plot(name: str, folder: Path) -> None:
     plot = folder / f"{name}.svg"
@@ -131,12 +131,13 @@ def test_the_help_lists_the_analyses() -> None:
 @pytest.mark.parametrize(
     ("name", "more", "message"),
     [
-        ("matching", ["--best-and-worst"], "got none of a, b; add --group NAME=GROUP"),
+        ("matching", ["--best-and-worst"],
+         "for the best and the worst, got no groups; add --group NAME=GROUP and --test"),
         ("curves", ["--group", "c=S"],
          "--group: expected NAME=VALUE, such as bert=S, once for each of a, b, got 'c=S'"),
         ("matching",
          ["--best-and-worst", "--group", "a=S", "--group", "b=S", "--test", "a={}/a-test.parquet"],
-         "expected answers of b to all test problems of s, got none; add --test b=FILE"),
+         "answers to all test problems of s, for the best and the worst, got no answers of b; add"),
         ("classes", ["--config", "s_nouns"], "expected variants of two or more groups out of"),
         ("curves", ["{}/a-union.parquet@{}/merge-nli-union"],
          "FILE@DATASET only for accuracy, ablations, fooling"),
@@ -246,7 +247,7 @@ def test_an_encoder_adds_distances(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["seeds"], "seeds: expected a run folder, got none; add --run FOLDER"),
+        (["seeds"], "seeds: expected --run, got none"),
         (["overlap"], "overlap: expected a dataset folder, got none; add --dataset FOLDER"),
         (["fooling", FILES[0], "b-own.parquet"], "or name it for every file: FILE@FOLDER"),
         (["fooling", FILES[0], "a=b-own.parquet@b-own"],

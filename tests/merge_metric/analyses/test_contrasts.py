@@ -21,9 +21,10 @@ from merge_metric.analyses.variant_groups import (
     classes,
     difference,
     mlms,
-    on_fixed_seeds,
+    on_shared_seeds,
     origins,
     read_counterparts,
+    redrawn,
 )
 from merge_metric.seed_variant_accuracy.options import Settings
 
@@ -164,9 +165,9 @@ def test_equally_many_of_fixed_seeds() -> None:
         *hand(2, "verb", "N", "N", "NEEE"),
     ]
     coded = run(rows).rows
-    words = np.array(list(map(word_of, rows)))
-    groups = {name: words == name for name in ("noun", "verb")}
-    nouns, verbs = on_fixed_seeds(coded, groups, matched=True, rng_seed=2).values()
+    words, names = list(map(word_of, rows)), ("noun", "verb")
+    drawn = redrawn(coded, 10)
+    nouns, verbs = on_shared_seeds(drawn, words, names, draws_seed=2).values()
     assert nouns.seed_ids == verbs.seed_ids == ("s:0", "s:2")
     assert nouns.n_variants.tolist() == verbs.n_variants.tolist() == [[2] * 10, [1] * 10]
     assert verbs.n_correct[0].tolist() == [2] * 10  # all its variants
@@ -174,12 +175,12 @@ def test_equally_many_of_fixed_seeds() -> None:
     right = [
         item.n_correct.mean(axis=1)
         for seed in range(60)
-        for item in on_fixed_seeds(coded, groups, matched=True, rng_seed=seed).values()
+        for item in on_shared_seeds(drawn, words, names, draws_seed=seed).values()
     ]
     n = 600  # draws of two out of four, one wrong; and of one out of four, one right
     assert abs(np.mean([r[0] for r in right[::2]]) - 1.5) < 4 * math.sqrt(0.25 / n)
     assert abs(np.mean([r[1] for r in right[1::2]]) - 0.25) < 4 * math.sqrt(0.25 * 0.75 / n)
-    whole = on_fixed_seeds(coded, groups).values()
+    whole = on_shared_seeds(redrawn(coded, None), words, names).values()
     assert [item.n_variants.tolist() for item in whole] == [[[4], [1]], [[2], [4]]]
     assert [item.n_correct.tolist() for item in whole] == [[[3], [1]], [[2], [1]]]
 

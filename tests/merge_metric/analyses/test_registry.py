@@ -13,14 +13,12 @@ from helpers.analysed import answered, random_dataset, write_answers, write_data
 ROOT = Path(__file__).parents[3]
 
 MODULE = """
-from merge_metric.analyses.measures import RUN_COLUMNS, identity, measure_columns, measures
-from merge_metric.tables import Column, Table
+from merge_metric.analyses.measures import identity, measures, titled
 from merge_metric.tables.plots import bar_panels
 
 def asked(request, *, top=None):
     rows = [identity(frame) | measures(frame.counts) for frame in request.frames()]
-    columns = (*RUN_COLUMNS, Column("n_seeds", "seeds", "count"), *measure_columns((90,)))
-    return Table("asked", "Seeds of each model", columns, tuple(rows[:top]))
+    return titled("asked", rows[:top])
 
 def plot_asked(table):
     return bar_panels(table, {"seeds": "seed_accuracy"}, "accuracy, %")
