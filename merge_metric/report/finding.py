@@ -32,8 +32,10 @@ _SV: Final = sv_at(90)
 
 def _say(name: str, **values: Any) -> str:
     """Fill in the template of a sentence of `texts.toml`."""
-    text = jinja2.Template(TEXTS["findings"][name], undefined=jinja2.StrictUndefined)
-    return " ".join(text.render(values).split())
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
+    environment.filters["number"] = environment.globals["number"] = number
+    text = environment.from_string(TEXTS["findings"][name]).render(values)
+    return " ".join(text.split())
 
 
 # --- Sentences about one configuration ---
@@ -52,8 +54,7 @@ def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
     ]
     n = min(int(result["n_seeds"]) for result in scored.values())
     if n < FEW_SEEDS:
-        few = _say("few_seeds", n=n, s="" if n == 1 else "s", least=FEW_SEEDS)
-        return [*doubts, few]
+        return [*doubts, _say("few_seeds", n=n, least=FEW_SEEDS)]
     comparison = configuration.comparison
     sentences = (
         _spread(SEED, scored, comparison),
@@ -84,27 +85,20 @@ def _spread(figure: Figure, scored: Mapping[str, Result], comparison: Comparison
     is_apart = bool(bounds) and not bounds[0] <= 0 <= bounds[1]
     if pair and figure == SEED:
         is_apart = pair["mcnemar_p_value_holm"] <= ALPHA
-    interval = f" (95 % interval {' to '.join(map(number, bounds))} points)" if bounds else ""
-    may_be_chance = (
-        pair and not is_apart and number(values[least].value) != number(values[most].value)
-    )
     shares = _percents({name: value.value or 0.0 for name, value in values.items()})
-    others = sorted(values, key=lambda name: -(values[name].value or 0.0))[1:]
     return _say(
         figure.key,
         most=most,
         least=least,
-        low=shares[least],
-        high=shares[most],
         shares=shares,
+        ranked=sorted(values, key=lambda name: -(values[name].value or 0.0)),
         apart=is_apart,
         compared=pair,
-        n_seeds=f"{min(int(result['n_seeds']) for result in scored.values()):,}",
+        n_seeds=min(int(result["n_seeds"]) for result in scored.values()),
         n_models=len(scored),
-        who="Both models" if len(scored) == 2 else f"All {len(scored)} models",
         bounds=_bounds(values[most], "" if figure == SEED else " %"),
-        chance=f"; the difference may be chance{interval}" if may_be_chance else "",
-        others=joined([f"{name} on {shares[name]} %" for name in others]) if others else "",
+        of_difference=bounds,
+        equal=number(values[least].value) == number(values[most].value),
     )
 
 
@@ -125,11 +119,10 @@ def _of_bad_variants(evidence: Evidence, configuration: Configuration) -> str:
     return _say(
         "good",
         points=-100 * row[f"{key}_difference"],
-        bounds=" to ".join(number(-100 * bound) for bound in reversed(row[f"{key}_difference_ci"])),
+        bounds=[-100 * bound for bound in reversed(row[f"{key}_difference_ci"])],
         good=number(100 * row[key]),
         all=number(100 * row["changed_on_all"]),
         whom=f" for {row['model']}, and less for others" if len(rows) > 1 else "",
-        number=number,
     )
 
 
@@ -152,21 +145,15 @@ def _falling(scored: Mapping[str, Result]) -> str:
     if not sure:
         return ""
     most, least = _extremes(sure)
-    low, high = number(sure[least].value), number(sure[most].value)
-    how_far, of_whom = low, ""
-    if len(sure) == 1:
-        of_whom = _bounds(sure[most]) + (f" for {most}" if len(scored) > 1 else "")
-    elif low != high:
-        of_whom = f" ({least}) to {high} ({most})"
-    but = ""
-    if len(rest := [name for name in scored if name not in sure]) > 1:
-        but = f"; for {len(rest)} others the difference may be chance"
-    for name in rest if len(rest) == 1 else ():
-        fall = falls[name]
-        bounds = f"95 % interval {number(fall.low)} to {number(fall.high)}"
-        by = f"by {number(fall.value)} ({bounds}), which may be chance"
-        but = f"; for {name} {'it is the same' if fall.value == 0 == fall.high else by}"
-    return _say("falling", how_far=how_far, of_whom=of_whom, but=but)
+    return _say(
+        "falling",
+        falls=falls,
+        most=most,
+        least=least,
+        bounds=_bounds(sure[most]),
+        n_sure=len(sure),
+        rest=[name for name in scored if name not in sure],
+    )
 
 
 def _reordered(scored: Mapping[str, Result], comparison: Comparison | None) -> str:

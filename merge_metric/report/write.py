@@ -167,6 +167,7 @@ def render_page(evidence: Evidence) -> str:
         for text in (*scripts, stylesheet)
     )
     made, provenance = tables(evidence, for_page=True), evidence.provenance.values()
+    results = (of for c in evidence.configurations for part in c.parts() for of in part.results)
     return (
         templates()
         .get_template("report.html.j2")
@@ -183,17 +184,7 @@ def render_page(evidence: Evidence) -> str:
             data=embed(evidence, made),
             sampled=describe_sample(evidence.sources),
             few=len(evidence.models) <= FEW,
-            has_few=any(
-                map(
-                    is_few_of,
-                    (
-                        of
-                        for c in evidence.configurations
-                        for part in c.parts()
-                        for of in part.results
-                    ),
-                )
-            ),
+            has_few=any(map(is_few_of, results)),
             heat_range=heat_range(evidence),
             mlm_names=distinct((mlm for of in provenance for mlm in of.get("mlms") or ()), "name"),
             paraphrasers=dict.fromkeys(
@@ -270,9 +261,7 @@ def heat_step(result: Result | None, low: int, high: int) -> str:
     return f"h{min(HEAT_STEPS - 1, steps)}"
 
 
-def comparison_rows(
-    comparison: Comparison,
-) -> list[tuple[Result, list[Result | None]]]:
+def comparison_rows(comparison: Comparison) -> list[tuple[Result, list[Result | None]]]:
     """List models, best first, each with its pairs with the second to last; None if not worse."""
     models = comparison.models.rows
     pairs = {(pair["a"], pair["b"]): pair for pair in comparison.pairs.rows}
@@ -293,7 +282,7 @@ def is_best(results: Sequence[Result | None], result: Result, figure: Figure) ->
 
 def is_few_of(result: Result | None) -> bool:
     """Return whether a result has few seeds."""
-    return bool(result) and is_few((result or {}).get("n_seeds"))
+    return is_few((result or {}).get("n_seeds"))
 
 
 def signed(evidence: Evidence, configuration: Configuration, signature: str) -> str:
@@ -370,12 +359,8 @@ def _result(result: Result) -> dict[str, Any]:
     return {
         "n": [result["n_seeds"], result["n_variants"]],
         "figures": [
-            [None if value is None else round(value, DECIMALS) for value in cell(result, figure)]
-            + (
-                [text]
-                if figure.key == MATCHING.key and (text := sections.undetermined(result))
-                else []
-            )
+            [value if value is None else round(value, DECIMALS) for value in cell(result, figure)]
+            + ([text] if figure == MATCHING and (text := sections.undetermined(result)) else [])
             for figure in HEADLINE
         ],
         "curve": [[round(100 * share, DECIMALS) for share in curve[side]] for side in sides],
