@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -153,26 +153,20 @@ def read_judgements(
                     "one"
                 )
     if dataset is not None:
-        _read_dataset(dataset, {*items, *answers["variant_id"].to_pylist()}, items, seeds)
+        require_dataset(dataset)
+        wanted = {*items, *answers["variant_id"].to_pylist()}
+        configs = [name for name in all_configurations(dataset) if parse_config_name(name)[1]]
+        read = [item for config in configs for item in items_of(dataset, config, wanted)]
+        earlier = [(items.setdefault(item.variant_id, item), item) for item in read]
+        if other := [item for one, item in earlier if one.variant_texts != item.variant_texts]:
+            raise ValueError(
+                f"{dataset}: expected the texts that annotators judged, got others for "
+                f"{len(other):,} variants of the sample, such as {other[0].variant_id!r}; give the "
+                f"dataset that the sample was drawn from"
+            )
+        sources = {item.source for item in items.values()}
+        for config in configs:
+            source, word_class = parse_config_name(config)
+            if source in sources and word_class is not None:
+                seeds.setdefault((source, word_class), count_seeds(dataset, config))
     return Judgements.from_answers(answers, items, seeds)
-
-
-def _read_dataset(
-    dataset: Path, wanted: Collection[str], items: dict[str, Item], seeds: dict[Cell, int]
-) -> None:
-    """Add items that no session has, and the seeds of their sources; compare the other texts."""
-    require_dataset(dataset)
-    configs = [name for name in all_configurations(dataset) if parse_config_name(name)[1]]
-    read = [item for config in configs for item in items_of(dataset, config, wanted)]
-    earlier = [(items.setdefault(item.variant_id, item), item) for item in read]
-    if other := [item for one, item in earlier if one.variant_texts != item.variant_texts]:
-        raise ValueError(
-            f"{dataset}: expected the texts that annotators judged, got others for "
-            f"{len(other):,} variants of the sample, such as {other[0].variant_id!r}; give the "
-            f"dataset that the sample was drawn from"
-        )
-    sources = {item.source for item in items.values()}
-    for config in configs:
-        source, word_class = parse_config_name(config)
-        if source in sources and word_class is not None:
-            seeds.setdefault((source, word_class), count_seeds(dataset, config))

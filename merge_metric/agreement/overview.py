@@ -50,23 +50,21 @@ def agreement(
     judgements = read_judgements(files, sessions, dataset)
     settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)
     tables: list[Table] = []
-    if len(judgements.annotators) > 1:
-        tables += [pair_table(judgements, settings), alpha_table(judgements, settings)]
-        tables += confusion_tables(judgements)
-    if judgements.about_meaning:
-        tables.append(meaning_table(judgements))
-    else:
-        tables.append(share_table(judgements, settings))
-        tables.append(score_shares_table(judgements))
-    drop: tuple[str, ...] = ()
-    if any(item.mlms for item in judgements.items):
-        tables.append(drop_table(judgements))
-        drop = tuple(row["mlm"] for row in tables[-1].rows if row["verdict"] == DROP)
     counts = judgements.answered.sum(axis=1).tolist()
     who = ", ".join(f"{a} {n:,}" for a, n in zip(judgements.annotators, counts, strict=True))
     remarks = [f"{sum(counts):,} answers to {len(judgements.variant_ids):,} variants: {who}."]
-    if len(judgements.annotators) == 1:
+    if len(judgements.annotators) > 1:
+        tables += [pair_table(judgements, settings), alpha_table(judgements, settings)]
+        tables += confusion_tables(judgements)
+    else:
         remarks.append("One annotator: how far others would agree cannot be told.")
+    if judgements.about_meaning:
+        tables.append(meaning_table(judgements))
+    else:
+        tables += [share_table(judgements, settings), score_shares_table(judgements)]
+    if any(item.mlms for item in judgements.items):
+        tables.append(drop_table(judgements))
+    drop = [row["mlm"] for row in tables[-1].rows if row.get("verdict") == DROP]
     if not judgements.items:
         remarks.append(
             "Nothing is known of the variants: give --session or --dataset for classes, sources "
@@ -75,17 +73,15 @@ def agreement(
     command = None
     if drop:  # a separate build: one without a name would replace the run's
         names = (re.sub(r"[^A-Za-z0-9_-]+", "-", mlm.rpartition("/")[2]) for mlm in drop)
-        options = [word for mlm in drop for word in ("--without-mlm", mlm)]
-        into = "-".join(["without", *names])
-        words = ["merge-nli", "build", "--run", "RUN", "--into", into, *options]
-        command = shlex.join(words)
+        words = ["merge-nli", "build", "--run", "RUN", "--into", "-".join(["without", *names])]
+        command = shlex.join([*words, *(word for mlm in drop for word in ("--without-mlm", mlm))])
     if output == "json":
         whole: dict[str, Any] = {
             "annotators": dict(zip(judgements.annotators, counts, strict=True)),
             "variants": len(judgements.variant_ids),
             "remarks": remarks,
             "tables": {table.name: table.as_dict() for table in tables},
-            "drop": list(drop),
+            "drop": drop,
             "command": command,
         }
         return tables, json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)

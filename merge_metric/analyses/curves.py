@@ -36,7 +36,7 @@ from merge_metric.frame.relations import preview
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MATCHING_RANGE, is_undetermined
 from merge_metric.seed_variant_accuracy.formatting import show_value
 from merge_metric.seed_variant_accuracy.options import NO_INTERVALS, Settings
-from merge_metric.tables import Table, columns, is_few, plots
+from merge_metric.tables import Column, Table, is_few, plots
 from merge_metric.tables.plots import distinct, grouped
 
 log = logging.getLogger(__name__)
@@ -214,9 +214,9 @@ def read_choice(
             order, rank = [*dict.fromkeys(known.values())], (BEST, None, WORST)
             rows.sort(key=lambda row: (order.index(row[GROUP]), rank.index(row["place"])))
         after = 1 + [column.key for column in table.columns].index("model")
-        own, notes = columns(**{GROUP: "trained on"}), table.notes
+        own, notes = [Column(GROUP, "trained on")], table.notes
         if chosen:
-            own += columns(place="of these")
+            own.append(Column("place", "of these"))
             left_out = "; others are left out." if best_and_worst else "."
             notes = (*notes, _PLACES + left_out)
         of_table = (*table.columns[:after], *own, *table.columns[after:])
@@ -344,13 +344,13 @@ def matching_table(
     ends = {end: f"matching_threshold{end}" for end in ("", "_low", "_high")}
     ends |= {"_n_seeds": "n_seeds"}
     rows: dict[str, Row] = {}
-    headings: dict[str, str] = {}
+    headings: dict[str, None] = {}
     for model, heading, measured in cells:
-        headings[heading] = heading
+        headings[heading] = None
         row = rows.setdefault(model, {"model": model})
         row |= {f"{heading}{end}": measured[key] for end, key in ends.items()} if measured else {}
     empty = {f"{heading}{end}": None for heading in headings for end in ends}
-    shown = (*columns(model="model"), *columns("threshold", **headings))
+    shown = (Column("model", "model"), *(Column(name, name, "threshold") for name in headings))
     return Table("matching", title, shown, tuple(empty | row for row in rows.values()), (note,))
 
 

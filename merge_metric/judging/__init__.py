@@ -27,7 +27,7 @@ from merge_metric.frame.predictions import read_metadata, rewrite_metadata, with
 from merge_metric.predict.problems import FORMAT, on_disk, problem_schema
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.resampling import interval
-from merge_metric.tables import Table, columns, interval_columns
+from merge_metric.tables import Column, Table
 
 _HERE: Final = Path(str(resources.files(__name__)))
 BUNDLED: Final = _HERE / "trial"
@@ -225,5 +225,5 @@ def trial_table(trial: Trial) -> Table:
     n, scored = len(trial.judged), int((trial.judged > 0).all(axis=1).sum())
     note = f"{n:,} variants that were judged before, by {trial.against}"
     note += "." if scored == n else f"; answers to {n - scored:,} name no score and do not count."
-    shown = (*columns(figure=""), *interval_columns("fraction", value="value"))
+    shown = (Column("figure", ""), Column("value", "value", "fraction", "value_ci"))
     return Table("trial", f"Trial of {trial.judge}", shown, tuple(rows), (note,))

@@ -16,11 +16,9 @@ from merge_metric.tables.table import (
     Row,
     Table,
     Texts,
-    columns,
     figure_column,
     figure_values,
     initials,
-    interval_columns,
     is_few,
     legend,
 )
@@ -31,11 +29,9 @@ __all__ = [
     "Row",
     "Table",
     "Texts",
-    "columns",
     "figure_column",
     "figure_values",
     "initials",
-    "interval_columns",
     "is_few",
     "legend",
 ]

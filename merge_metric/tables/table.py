@@ -93,20 +93,6 @@ class Column:
         return span(low, high) if is_undetermined(low, high) else ""
 
 
-def columns(kind: Kind = "text", /, **headings: str) -> tuple[Column, ...]:
-    """Make columns of a kind, without intervals, from keys and headings.
-
-    >>> [(column.key, column.heading) for column in columns("count", n_seeds="seeds")]
-    [('n_seeds', 'seeds')]
-    """
-    return tuple(Column(key, heading, kind) for key, heading in headings.items())
-
-
-def interval_columns(kind: Kind, /, **headings: str) -> tuple[Column, ...]:
-    """Make columns with intervals, whose keys are `<key>_ci`."""
-    return tuple(Column(key, heading, kind, f"{key}_ci") for key, heading in headings.items())
-
-
 def figure_column(figure: Figure, *, difference: bool = False) -> Column:
     """Make the column of a figure or of its signed differences, with intervals."""
     kind = _DIFFERENCES.get(figure.unit, figure.unit) if difference else figure.unit
