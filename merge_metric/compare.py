@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from merge_dataset.hub.repository import Repository, call_hub, hub_api
 from merge_metric.frame.joined import (
     Frame,
     Frames,
@@ -38,7 +39,7 @@ from merge_metric.seed_variant_accuracy.resampling import (
     resampled_units,
 )
 from merge_metric.seed_variant_accuracy.scoring import signature, summarise
-from merge_metric.tables import Column, Table, figure_column
+from merge_metric.tables import Column, Table, columns, figure_column
 
 log = logging.getLogger(__name__)
 
@@ -257,6 +258,27 @@ def compare_frames(frames: Sequence[Frame], settings: Settings) -> Comparison:
         kendall_tau=tau and tau | {"correctness_threshold": ct},
         pairs=differences,
         signature=signature(some, settings, texts=texts)[0],
+    )
+
+
+def leaderboard(repository: str) -> Table:
+    """Read what models' repositories on the Hub state of a published dataset."""
+    Repository(repository, "dataset")  # checks the name
+    read, doing = hub_api().get_dataset_leaderboard, f"reading the leaderboard of {repository}"
+    entries = call_hub(doing, read, repository, base_model_only=False)
+    keys = ("rank", "value", "verified", "notes")
+    return Table(
+        name="leaderboard",
+        title=f"{repository}: {len(entries)} models on the Hub's leaderboard",
+        columns=columns(rank="rank", model="model", value="value", verified="verified"),
+        rows=tuple(
+            {"model": of.model_id} | {key: getattr(of, key) for key in keys} for of in entries
+        ),
+        notes=(
+            "As each model's repository states it, for answers that are not here: no test compares "
+            "these with the models above.",
+            *(f"{of.model_id}: {of.notes}" for of in entries if of.notes),
+        ),
     )
 
 

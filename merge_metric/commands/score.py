@@ -25,6 +25,7 @@ from merge_dataset.commands.command_line import (
     statistics_option,
 )
 from merge_dataset.files import to_json
+from merge_dataset.hub.repository import PublishError
 from merge_metric.tracking import log_results, require_tracker
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ def _text_of(
             return text + (f"\n\n{getattr(contrast, f'to_{output}')()}" if contrast else "")
 
 
-@command()
+@command(failures=(PublishError,))
 def compare_command(
     predictions: Annotated[
         list[str],
@@ -243,6 +244,10 @@ def compare_command(
     n_bootstrap: Annotated[
         int, statistics_option("Replicates for intervals; tests take more if need be.", min=1)
     ] = 1000,
+    with_leaderboard: Annotated[
+        str | None,
+        option("Also what the Hub's leaderboard of a dataset says.", metavar="OWNER/NAME"),
+    ] = None,
 ) -> None:
     """Compare models on the same seeds: differences, p-values, ranks with ties.
 
@@ -257,7 +262,7 @@ def compare_command(
       merge-nli compare base=1.parquet large=2.parquet --dataset merge-nli
         --config snli_nouns --ct 80 --format json
     """  # \b is a mark of click: keep the lines that follow
-    from merge_metric.compare import compare_models
+    from merge_metric.compare import compare_models, leaderboard
     from merge_metric.tables import Column
 
     compared = compare_models(
@@ -269,16 +274,24 @@ def compare_command(
         **chosen.arguments(),
     )
     comparisons = list(compared.values())
+    others = [leaderboard(with_leaderboard)] if with_leaderboard else []
     match shown.output:
         case "json":
-            whole = {"dataset": str(dataset), "comparisons": [c.as_dict() for c in comparisons]}
+            whole: Any = {
+                "dataset": str(dataset),
+                "comparisons": [c.as_dict() for c in comparisons],
+            }
+            if others:
+                whole["leaderboard"] = others[0].as_dict()
             typer.echo(to_json(whole, allow_nan=False))
         case "text":
-            typer.echo("\n\n\n".join(of.to_text(explain=shown.explain) for of in comparisons))
+            texts = [of.to_text(explain=shown.explain) for of in comparisons]
+            typer.echo("\n\n\n".join([*texts, *(table.to_text() for table in others)]))
         case "csv":  # one table only: `score` shows the models' own figures
             rows = [{"config": c.config, **row} for c in comparisons for row in c.pairs.rows]
             columns = (Column("config", "configuration"), *comparisons[0].pairs.columns)
             typer.echo(replace(comparisons[0].pairs, columns=columns, rows=tuple(rows)).to_csv())
         case output:
             tables = [table for c in comparisons for table in (c.models, c.pairs)]
-            typer.echo("\n\n".join(getattr(table, f"to_{output}")() for table in tables))
+            shown_as = f"to_{output}"
+            typer.echo("\n\n".join(getattr(table, shown_as)() for table in (*tables, *others)))

@@ -1,7 +1,11 @@
+import importlib
+import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +18,7 @@ from helpers.metric_oracle import Row, problems, random_problems
 from scipy.stats import kendalltau
 from statsmodels.stats.multitest import multipletests
 
+from merge_dataset.hub.repository import http_error
 from merge_metric.compare import (
     DECISIVE,
     Comparison,
@@ -201,3 +206,36 @@ def test_what_ranks_and_tests_are_is_said_on_request(files: Path) -> None:
     for text in ("McNemar's exact test", "two models tie where"):
         assert text not in " ".join(plain.split())
         assert text in " ".join(explained.split())
+
+
+def test_leaderboard_of_the_hub(files: Path) -> None:
+    """As the Hub's API answers: without models of base models only if it is asked for these."""
+    author = {"type": "user", "name": "somebody", "avatarUrl": "", "fullname": "S"}
+    entry = {"rank": 1, "modelId": "a/b", "value": 70.5, "filename": "x.yaml", "verified": False}
+    entry |= {"author": author, "notes": "seed-variant accuracy at 90 % 33.3"}
+    answers = {"o/d": (200, [entry]), "o/none": (404, {"error": "no leaderboard"})}
+
+    # The Hub's library took another HTTP library, with the same names.
+    httpx: Any = importlib.import_module(http_error().__module__.partition(".")[0])
+
+    def answer(request: Any) -> Any:
+        assert request.url.params["base_model"] == "false"
+        status, told = answers[request.url.path.split("/", 3)[3].removesuffix("/leaderboard")]
+        return httpx.Response(status, json=told)
+
+    huggingface_hub.set_client_factory(lambda: httpx.Client(transport=httpx.MockTransport(answer)))
+    try:
+        words = ("compare", files / "weak.parquet", files / "strong.parquet", "--dataset")
+        words = (*words, files / "merge-nli", "--n-bootstrap", 100, "--with-leaderboard")
+        text = command(*words, "o/d").stdout
+        assert "o/d: 1 models on the Hub's leaderboard" in text
+        assert re.search(r"^1 +a/b +70.5 +False$", text, re.MULTILINE)
+        assert "a/b: seed-variant accuracy at 90 % 33.3" in text
+        (row,) = json.loads(command(*words, "o/d", "--format", "json").stdout)["leaderboard"][
+            "rows"
+        ]
+        assert (row["model"], row["value"]) == ("a/b", 70.5)
+        assert "reading the leaderboard of o/none: " in command(*words, "o/none", code=1).stderr
+        assert "expected OWNER/NAME" in command(*words, "o", code=2).stderr
+    finally:
+        huggingface_hub.set_client_factory(huggingface_hub.utils._http.default_client_factory)
