@@ -57,7 +57,12 @@ class SeedCounts(Seeds):
 
         `100 * n_correct >= CT * n_variants` holds exactly for the CTs up to this one.
         """
-        return 100 * self.n_correct // np.maximum(self.n_variants, 1)
+        return 100 * self.n_correct // self.divisor
+
+    @property
+    def divisor(self) -> Ints:
+        """(S, K) number of variants, 1 where there are none."""
+        return np.maximum(self.n_variants, 1)
 
     @property
     def without_label(self) -> dict[str, float]:
@@ -78,6 +83,11 @@ class SeedCounts(Seeds):
         sizes, times = np.unique(self.n_variants[self.present], return_counts=True)
         mean = times / self.n_variants.shape[1]
         return {"variants": sizes.tolist(), "seeds": mean.tolist()}
+
+    def of_subsample(self, k: int) -> SeedCounts:
+        """Return the counts of one subsample: arrays are (S,)."""
+        arrays = {name: getattr(self, name) for name in _PER_SEED}
+        return replace(self, **{name: a[:, k] for name, a in arrays.items() if a.ndim > 1})
 
     def take(self, keep: NDArray[np.bool_] | NDArray[np.intp]) -> SeedCounts:
         """Keep the counts of some seeds: under a mask, (S,), or at positions, in their order."""

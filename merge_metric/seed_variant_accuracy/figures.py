@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .counts import SeedCounts
-from .inputs import Ints
 
 Floats = NDArray[np.float64]
 
@@ -55,7 +54,30 @@ Place = Literal["main", "kin", "page", "labels", "tasks"]
 related figures (kin), on the Space's page, there for single labels, and by other harnesses."""
 
 
-class Sums(NamedTuple):
+def _stable(of: SeedCounts, ct: int) -> NDArray[np.bool_]:
+    """Tell of which seeds CT percent of the variants, or more, get the same answer."""
+    stable: NDArray[np.bool_] = 100 * of.n_commonest // of.divisor >= ct  # in integers, as `level`
+    return stable
+
+
+_SUMMED: Final[Mapping[str, Callable[[SeedCounts, int], NDArray[Any]]]] = {
+    "right": lambda of, ct: of.right & of.present,
+    "variants": lambda of, ct: of.n_variants,
+    "right_variants": lambda of, ct: of.n_correct,
+    # Seeds answered right with a variant that is answered differently, or gets the opposite answer.
+    "changed": lambda of, ct: of.right & (of.n_changed > 0),
+    "opposite": lambda of, ct: of.right & (of.n_opposite > 0),
+    "stable": _stable,
+    "stable_wrong": lambda of, ct: _stable(of, ct) & (of.n_correct < of.n_commonest),
+    # Shares of each seed's variants: with the commonest answer, and if it is stable answered right.
+    "agreeing": lambda of, ct: of.n_commonest / of.divisor,
+    "gated": lambda of, ct: _stable(of, ct) * of.n_correct / of.divisor,
+}
+"""What `Sums` have the sums of: functions of a subsample's counts and CT to (S,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
     """Sums over the seeds of a subsample in B replicates, each (B,), that formulas start from."""
 
     correctness_threshold: int
@@ -64,21 +86,12 @@ class Sums(NamedTuple):
     """Seeds that count as right at CT 1..100, (B, 100)."""
     met: Mapping[str, Floats]
     """Thresholds at which `held` meets `right`, and the gap in seeds; NaN without seeds."""
-    right: Floats
-    """Seeds answered right."""
-    variants: Floats
-    right_variants: Floats
-    changed: Floats
-    """Seeds answered right with a variant that is answered differently."""
-    opposite: Floats
-    """Seeds answered right with a variant that gets the opposite answer."""
-    stable: Floats
-    """Seeds of which CT percent of the variants, or more, get the same answer."""
-    stable_wrong: Floats
-    agreeing: Floats
-    """Shares of the variants of each seed that get its commonest answer."""
-    gated: Floats
-    """Shares of the variants answered right of each stable seed."""
+    summed: Mapping[str, Floats]
+    """Sums of `_SUMMED`, which are attributes, too."""
+
+    def __getattr__(self, name: str) -> Floats:
+        """Return one of `summed`."""
+        return self.summed[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,9 +458,8 @@ def figures(
     """Compute every figure of S seeds, each as often as `weights`, (B, S), says, or once."""
     if weights is None:
         weights = np.ones((1, len(counts.seed_ids)))
-    level = counts.level
     per_subsample = [
-        _of_subsample(counts, k, level[:, k], weights, correctness_threshold)
+        _of_subsample(counts.of_subsample(k), weights, correctness_threshold)
         for k in range(counts.n_variants.shape[1])
     ]
     return Figures(
@@ -489,42 +501,29 @@ def _where_curve_meets(above: Floats) -> dict[str, Floats]:
 
 
 def _of_subsample(
-    counts: SeedCounts, k: int, level: Ints, weights: Floats, correctness_threshold: int
+    counts: SeedCounts, weights: Floats, correctness_threshold: int
 ) -> tuple[dict[str, Floats], Floats]:
-    """Compute a subsample's scalars, (B,), and curve, (B, 100); levels are (S,), weights (B, S)."""
-    present, right = counts.present[:, k], counts.right & counts.present[:, k]
-    variants, correct = np.maximum(counts.n_variants[:, k], 1), counts.n_correct[:, k]
-    commonest = counts.n_commonest[:, k]
-    stable = 100 * commonest // variants >= correctness_threshold  # in integers, as of `level`
-    columns = (
-        right,
-        counts.n_variants[:, k],
-        correct,
-        right & (counts.n_changed[:, k] > 0),
-        right & (counts.n_opposite[:, k] > 0),
-        stable,
-        stable & (correct < commonest),
-        commonest / variants,
-        stable * correct / variants,
-    )
+    """Compute the scalars, (B,), and curve, (B, 100), of a subsample's counts; weights (B, S)."""
+    columns = [column(counts, correctness_threshold) for column in _SUMMED.values()]
     # One product: whole numbers far below 2**53, so exact in any order of summation, but for
-    # the last two columns.
+    # sums of fractions.
     # The bootstrap's draws meet levels, of which there are at most 101, not thresholds.
-    levels = np.flatnonzero(np.bincount(level))
-    position = np.searchsorted(levels, level)
-    table = np.zeros((len(present), len(columns) + len(levels)))
+    levels = np.flatnonzero(np.bincount(counts.level))
+    position = np.searchsorted(levels, counts.level)
+    table = np.zeros((len(position), len(columns) + len(levels)))
     table[:, : len(columns)] = np.stack(columns, axis=1)
-    table[np.arange(len(present)), len(columns) + position] = present
+    table[np.arange(len(position)), len(columns) + position] = counts.present
     sums = weights @ table
     reached = np.zeros((len(weights), 101))
     reached[:, levels] = sums[:, len(columns) :]
     held = reached[:, :0:-1].cumsum(axis=1)[:, ::-1]  # seeds that count as right at CT 1..100
     seeds = reached.sum(axis=1)
-    met = _where_curve_meets(held - sums[:, :1])
+    summed = dict(zip(_SUMMED, sums.T, strict=False))
+    met = _where_curve_meets(held - summed["right"][:, None])
     with np.errstate(invalid="ignore", divide="ignore"):  # 0/0: undefined, NaN
         defined = np.where(seeds > 0, 1.0, np.nan)
         met = {key: values * defined for key, values in met.items()}
-        made = Sums(correctness_threshold, seeds, held, met, *sums[:, : len(columns)].T)
+        made = Sums(correctness_threshold, seeds, held, met, summed)
         return {figure.key: figure.formula(made) for figure in _ROWS}, held / seeds[:, None]
 
 
