@@ -73,7 +73,7 @@ _SUMMED: Final[Mapping[str, Callable[[SeedCounts, int], NDArray[Any]]]] = {
     "agreeing": lambda of, ct: of.n_commonest / of.divisor,
     "gated": lambda of, ct: _stable(of, ct) * of.n_correct / of.divisor,
 }
-"""What `Sums` have the sums of: functions of a subsample's counts and CT to (S,)."""
+"""Name of a sum → what is summed of a subsample's counts at a CT, (S,)."""
 
 
 @dataclass(frozen=True, slots=True)
