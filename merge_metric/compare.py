@@ -39,7 +39,7 @@ from merge_metric.seed_variant_accuracy.resampling import (
     resampled_units,
 )
 from merge_metric.seed_variant_accuracy.scoring import signature, summarise
-from merge_metric.tables import Column, Table, columns, figure_column
+from merge_metric.tables import Column, Table, figure_column
 
 log = logging.getLogger(__name__)
 
@@ -270,7 +270,7 @@ def leaderboard(repository: str) -> Table:
     return Table(
         name="leaderboard",
         title=f"{repository}: {len(entries)} models on the Hub's leaderboard",
-        columns=columns(rank="rank", model="model", value="value", verified="verified"),
+        columns=tuple(Column(name, name) for name in ("rank", "model", "value", "verified")),
         rows=tuple(
             {"model": of.model_id} | {key: getattr(of, key) for key in keys} for of in entries
         ),
