@@ -150,20 +150,32 @@ def differences(existing: Mapping[str, Any], coming: Mapping[str, Any]) -> list[
     ]
 
 
+READ: Final = {
+    "mlms": "Of 45 such variants by two small masked LMs 51 % [37, 65] read well, of 35 by default "
+    "31 % [19, 48]",
+    "lm": "Of 60 variants by two small masked LMs and gemma-3-270m XX % [YY, ZZ] read well, of 75 "
+    "by default UU % [VV, WW]",
+}
+"""Scores of `clean`, by masked LMs or a causal one → how well variants read."""
+
 NOTES: Final = {
     "try": "This dataset is a trial (recipe `try`): one small masked LM made it, of words that "
     "need not be likely; look at its variants, and measure no model by them.",
-    "clean": "Made by the recipe `clean`, with a quality of {min_quality} at least. Of 45 such "
-    "variants by two small masked LMs 51 % [37, 65] read well, of 35 by default 31 % [19, 48]: a "
-    "language model's readings, not people's, of problems that quality was not fitted on.",
+    "clean": "Made by the recipe `clean`, with a quality of {limits} at least. {read}: a language "
+    "model's readings, not people's, of problems that quality was not fitted on.",
 }
 """Recipe → what readers of its data must know: that it is a trial, how well variants read."""
 
 
 def note_of(made: Mapping[str, Any], recipe: str) -> str:
     """Return the note on data of a recipe; empty for data of others."""
-    config = {"min_quality": None} | (made.get("config") or {})
-    return NOTES[recipe].format(**config) if config.get("recipe") == recipe else ""
+    config = made.get("config") or {}
+    if config.get("recipe") != recipe:
+        return ""
+    of_classes = (config.get("class_quality") or {}).items()
+    limits = [str(config.get("min_quality")), *(f"{limit} ({name}s)" for name, limit in of_classes)]
+    read = READ.get(config.get("scored_by", ""), READ["mlms"])
+    return NOTES[recipe].format(limits=", ".join(limits), read=read)
 
 
 def _shown(value: Any) -> str:
