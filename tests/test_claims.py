@@ -13,7 +13,7 @@ import yaml
 from helpers.judged import JUDGED
 
 from merge_dataset.known_sources import SOURCES, source_of
-from merge_dataset.provenance import NOTES
+from merge_dataset.provenance import READ
 from merge_dataset.schema import KNOWN_SOURCES
 from merge_metric.agreement.judgements import read_judgements
 from merge_metric.agreement.shares import wilson
@@ -153,10 +153,8 @@ def test_figures_of_the_recipe_clean() -> None:
 
     clean, default = share("clean", "true false"), share("default", "true")
     assert [clean, default] == ["45 51 % [37, 65]", "35 31 % [19, 48]"]
-    assert "Of 45 such variants by two small masked LMs 51 % [37, 65] read well" in NOTES["clean"]
-    text = "of 45 by the recipe `clean` 51 % [37, 65] read well, of 35 by default 31 % [19, 48]"
-    for name in ("README.md", "generation/signals.md"):
-        assert text in " ".join((ROOT / name).read_text(encoding="utf-8").split())
+    made = f"Of 45 such variants by two small masked LMs {clean[3:]} read well"
+    assert READ["mlms"] == f"{made}, of 35 by default {default[3:]}"
     page = (folder / "README.md").read_text(encoding="utf-8")
     for name, recipe, blind in (
         ("`clean`, known", "clean", "false"),
@@ -165,6 +163,41 @@ def test_figures_of_the_recipe_clean() -> None:
     ):
         count, _, result = share(recipe, blind).partition(" ")
         assert f"| {name} | {count} | {result} |" in page
+
+
+def test_figures_of_clean_with_a_causal_lm() -> None:
+    folder = ROOT / "tests/data/judged_lm"
+    with (folder / "readings.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+
+    def scores(row: dict[str, str], *readers: str) -> float:
+        names = [f"{kind}_{reader}" for reader in readers for kind in ("fluency", "reasoning")]
+        return sum(int(row[name]) for name in names) / len(readers)
+
+    def share(recipe: str, least: float = 0) -> str:
+        mine = [
+            scores(row, "a", "b") >= 9
+            for row in rows
+            if row["recipe"] == recipe and float(row["quality"]) >= least
+        ]
+        low, high = (round(100 * bound) for bound in wilson(sum(mine), len(mine)))
+        return f"{len(mine)} | {100 * sum(mine) / len(mine):.0f} [{low}, {high}]"
+
+    pages = [
+        " ".join((ROOT / name).read_text(encoding="utf-8").split())
+        for name in ("generation/signals.md", "tests/data/judged_lm/README.md", "README.md")
+    ]
+    for recipe, known in (("clean", "62 % [49, 73]"), ("default, better half", "48 % [35, 61]")):
+        n, _, result = share(recipe).partition(" | ")
+        assert result == known.replace(" %", "")
+        assert all(known in text for text in (READ["lm"], *pages[1:]))
+        assert f"| {n} | {result} |" in pages[0]
+        assert f"| {recipe} | {n} | {known} |" in pages[1]
+    assert f"| {share('default, other half')} |" in pages[0]
+    assert f"| {share('clean', 0.6)} |" in pages[0]
+    assert [share("clean", least).split()[2] for least in (0.6, 0.7)] == ["73", "73"]
+    alike = [(scores(row, "a") >= 9) == (scores(row, "b") >= 9) for row in rows]
+    assert f"in {100 * sum(alike) / len(alike):.0f} % (κ .88)" in pages[1]
 
 
 def test_figures_of_the_demo_are_those_of_its_output() -> None:

@@ -252,7 +252,9 @@ def test_good_variants_in_commands(rated: Rated, tmp_path: Path) -> None:
     assert report["good"]["rows"] == [whole, good]
     points = -100 * good["relaxed_fooling_rate_difference"]
     (sentence,) = [s for s in report["configurations"][0]["findings"] if "Bad variants" in s]
-    assert sentence.startswith(f"Bad variants account for {points:.1f} points of these changes (95 %")
+    assert sentence.startswith(
+        f"Bad variants account for {points:.1f} points of these changes (95 %"
+    )
     # With judgements, those judged good instead: every variant, so nothing differs.
     judged = tmp_path / "judged.csv"
     lines = [f"ann,{v['variant_id']},5,5" for v in variants]
