@@ -123,7 +123,9 @@ def generate_command(
     from generation.run_summary import summarise
 
     config = _config(recipe, settings, given, run)
-    make = partial(generate, config, distribution=distribution_of(dealt, config.workers))
+    make = partial(
+        generate, config, distribution=distribution_of(dealt, config.workers, config.device)
+    )
     made = _make_dataset(make, config, RunFolder(Path(run)), out, overwrite=overwrite)
     typer.echo(summarise(*made, as_json=output == "json"))
 
@@ -157,7 +159,7 @@ def suggest_command(
     from merge_dataset.files import read_record
 
     config = _config(recipe, settings, given, run)
-    distribution = distribution_of(dealt, config.workers)
+    distribution = distribution_of(dealt, config.workers, config.device)
     folder = suggest(config, overwrite=overwrite, distribution=distribution)
     record = read_record(folder.suggested)
     asked = record.get("asked")
@@ -281,7 +283,7 @@ def signals_command(
         raise ValueError(f"expected one model, with --lm or --mlm, or --neighbours, got {got}")
     if lm and given.get("batch_tokens"):
         raise ValueError("--batch-tokens: expected with --mlm, got it with --lm")
-    distribution = distribution_of(dealt)
+    distribution = distribution_of(dealt, device=given.get("device", "auto"))
     into = f" --into {of}, with the settings it has" if of and of != SCORED else ""
     kind: Kind = "neighbours" if neighbours else "lm" if lm else "mlm"
     made = write_changes(run, kind, lm or mlm or "", of=of, distribution=distribution, **given)
@@ -369,7 +371,8 @@ def paraphrase_command(
         "revision": config.model_revision,
         "label-order": config.label_order,
     }
-    make = partial(paraphrase, config, distribution=distribution_of(dealt))
+    distribution = distribution_of(dealt, device=config.device)
+    make = partial(paraphrase, config, distribution=distribution)
     folder = RunFolder(Path(config.run))
     made = _make_dataset(make, config, folder, out, overwrite=overwrite, is_paraphrase=True)
     typer.echo(summarise(*made, model=model, as_json=output == "json"))

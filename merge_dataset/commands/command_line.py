@@ -204,8 +204,28 @@ DealtAsConfigured = Annotated[Given, OptionsOf(Distribution, COMMANDS, defaults=
 """Options of tasks for commands whose own settings include the number of workers."""
 
 
-def distribution_of(dealt: Given, workers: int = 1) -> Distribution | None:
-    """Make the `Distribution` of a command's options; None for this process."""
+def distribution_of(dealt: Given, workers: int = 1, device: str = "auto") -> Distribution | None:
+    """Make the `Distribution` of a command's options; None for this process.
+
+    With several devices, such as "cuda:0,cuda:1", or "all" GPUs, each local task has one of them.
+    """
+    if device == "all" or "," in device:
+        from merge_dataset.executors.worker import gpus_here
+
+        here = {f"cuda:{n}": gpu for n, gpu in enumerate(gpus_here())}
+        names = [*here] if device == "all" else device.split(",")
+        gpus = [here[name] for name in dict.fromkeys(names) if name in here]
+        own = {"executor": "local", "workers": len(names), "gpus": min(1, len(gpus))}
+        given = own | {"workers": workers} | dealt
+        for is_wrong, expected in (
+            (not names or ({*names} != {"cpu"} and len(gpus) < len(names)),
+             f"one, GPUs of this machine ({', '.join(here) or 'none'}), all, or cpu,cpu"),
+            (given["executor"] != "local", "one with an executor that is not local"),
+            (given["workers"] not in (1, len(names)), "as many as --workers"),
+        ):  # fmt: skip
+            if is_wrong:
+                raise ValueError(f"device: expected {expected}, got {device}")
+        return Distribution(**{**dealt, **own, "devices": tuple(gpus)})
     if "executor" in dealt:
         return Distribution(**{"workers": workers, **dealt})
     usual = Distribution()

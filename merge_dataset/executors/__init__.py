@@ -79,6 +79,8 @@ class Distribution:
     cpus: int = _setting(1, "CPU cores of a task.", option="--cpus-per-task", minimum=1)
     """Number of cores, and of threads unless OMP_NUM_THREADS is set."""
     gpus: int = _setting(0, "GPUs of a task.", option="--gpus-per-task", minimum=0)
+    devices: tuple[str, ...] = ()
+    """Numbers of the GPUs that local tasks get; by default all that are visible."""
     memory_gb: int | None = _setting(None, "Memory of a task (ray, slurm).", minimum=1)
     time: str | None = _setting(None, "Time limit of a task, such as 2:00:00 (slurm).")
     partition: str | None = _setting(None, "Partition (slurm).")

@@ -28,14 +28,7 @@ _POLL_SECONDS: Final = 0.1
 def run_on_this_machine(logs: Path, tasks: int, distribution: Distribution) -> dict[int, str]:
     """Run all tasks of a plan in processes, each with GPUs of its own; map failures to reasons."""
     workers, gpus = min(distribution.workers, tasks), distribution.gpus
-    devices = list[str]()
-    if gpus and (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        devices = [device for device in visible.split(",") if device]
-    elif gpus:
-        query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
-        with contextlib.suppress(OSError, subprocess.CalledProcessError):
-            listed = subprocess.run(query, capture_output=True, encoding="utf-8", check=True)
-            devices = listed.stdout.split()
+    devices = (list(distribution.devices) or gpus_here()) if gpus else []
     if len(devices) < workers * gpus:
         raise ValueError(
             f"gpus: expected at most {len(devices)} on this machine, got {workers} workers with "
@@ -61,6 +54,17 @@ def run_on_this_machine(logs: Path, tasks: int, distribution: Distribution) -> d
             stopped.set()
             pool.shutdown(cancel_futures=True)
     return {task: reason for task, reason in enumerate(reasons) if reason}
+
+
+def gpus_here() -> list[str]:
+    """List the numbers of this machine's GPUs that this process may use."""
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [device for device in visible.split(",") if device]
+    query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        listed = subprocess.run(query, capture_output=True, encoding="utf-8", check=True)
+        return listed.stdout.split()
+    return []
 
 
 def run_apart(

@@ -145,7 +145,8 @@ def predict_command(
     if (model is None) == (preset is None):
         raise ValueError("expected either --model or --preset, and not both")
     entries = on_hub(*read_list(preset, only))
-    distribution, request = distribution_of(dealt), ModelRequest(model=model or "", **given)
+    request = ModelRequest(model=model or "", **given)
+    distribution = distribution_of(dealt, device=request.device)
     jobs = jobs_of(request, preset, entries, {"prices": [*way.prices]} if way.prices else {})
     problems = questions.read(
         revision=dataset_revision,
@@ -386,8 +387,9 @@ def judge_command(
     asked, extra = questions(judged, config or (), against=against or BUNDLED)
     if way.prices:
         extra["prices"] = [*way.prices]
-    jobs = jobs_of(ModelRequest(model=model, **given), extra=extra)
-    done = _ask(jobs, asked, way, distribution_of(dealt), output, out)
+    request = ModelRequest(model=model, **given)
+    distribution = distribution_of(dealt, device=request.device)
+    done = _ask(jobs_of(request, extra=extra), asked, way, distribution, output, out)
     if not done:
         return
     trial, table = keep_figures(out)

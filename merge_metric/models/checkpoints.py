@@ -127,9 +127,14 @@ def load(inspection: Inspection, *, device: str = "auto", dtype: str = "auto") -
 
 
 def resolve_device(device: str) -> str:
-    """Return the best device available for `auto`; require that torch has any other one."""
+    """Return the best device available for `auto`, and of several one for a task that sees it.
+
+    Raises ValueError if torch has no such device.
+    """
     import torch
 
+    if device == "all" or "," in device:  # see `distribution_of`
+        device = "cuda" if device == "all" else device.partition(",")[0].partition(":")[0]
     here = ["cuda"] * torch.cuda.is_available() + ["mps"] * torch.backends.mps.is_available()
     if device == "auto":
         return [*here, "cpu"][0]

@@ -240,7 +240,9 @@ class ModelRequest:
     repeat_seeds: int = _option(
         0, "Ask about each seed this many more times, to show the noise of the answers.", minimum=0
     )
-    device: str = _option("auto", "auto, cpu, cuda, cuda:1, mps.", RUNNING)
+    device: str = _option(
+        "auto", "auto, cpu, cuda, cuda:1, mps; cuda:0,cuda:1 or all: a task on each.", RUNNING
+    )
     dtype: Literal["float32", "bfloat16", "float16"] | None = _option(
         None, "Default: float32; bfloat16 for language models on CUDA.", RUNNING
     )

@@ -11,6 +11,7 @@ from helpers import namespaces
 from helpers.processes import PATIENCE, running
 from helpers.toy_blocks import FUNCTION, blocks, outputs, undisturbed, unfinished
 
+from merge_dataset.commands.command_line import distribution_of
 from merge_dataset.executors import Distribution, run_blocks
 
 pytestmark = pytest.mark.slow  # workers are processes with many imports
@@ -69,6 +70,10 @@ def test_workers_share_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     names = ["environment-0", "environment-1"]
     run(tmp_path, names, cpus=3, gpus=2)
     assert sorted(outputs(tmp_path).values()) == [b"3 3,5", b"3 7,9"]
+    chosen = distribution_of({}, device="cuda:3,cuda:1")
+    assert chosen
+    run_blocks(FUNCTION, tmp_path / "chosen", names, chosen)
+    assert sorted(outputs(tmp_path / "chosen").values()) == [b"1 5", b"1 9"]
 
 
 def test_a_block_that_raises(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from merge_dataset.commands.command_line import distribution_of
 from merge_dataset.executors import Distribution, ExecutorError, map_blocks, run_blocks, worker
+from merge_metric.models.checkpoints import resolve_device
 from merge_metric.models.readiness import machine_for
 
 
@@ -52,3 +55,45 @@ def test_settings_of_executors() -> None:
         Distribution(executor="ray", time="4:00:00")
     with pytest.raises(ValueError, match="executor: expected one of local, ray, slurm, got 'clou"):
         Distribution(executor="cloud")
+
+
+@pytest.mark.parametrize(
+    ("device", "options", "expected"),
+    [
+        ("all", {}, {"workers": 3, "gpus": 1, "devices": ("4", "6", "8")}),
+        ("cuda:2,cuda:0", {"tasks": 5, "workers": 1, "gpus": 1},
+         {"workers": 2, "gpus": 1, "devices": ("8", "4"), "tasks": 5}),
+        ("cpu,cpu", {"executor": "local", "cpus": 2}, {"workers": 2, "cpus": 2}),
+        ("cuda:1", {}, None),
+    ],
+)  # fmt: skip
+def test_several_devices(
+    device: str, options: dict[str, Any], expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6,8")
+    wanted = expected and Distribution(**expected)
+    assert distribution_of(options, device=device) == wanted
+    if expected:
+        assert resolve_device("cpu,cpu") == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("device", "options", "message"),
+    [
+        (
+            "cuda:0,cuda:3",
+            {},
+            r"GPUs of this machine \(cuda:0, cuda:1\), all, or cpu,cpu, got cuda:0",
+        ),
+        ("cuda:0,cuda:0", {}, "GPUs of this machine"),
+        ("cpu,cuda:0", {}, "GPUs of this machine"),
+        ("all", {"executor": "slurm"}, "expected one with an executor that is not local, got all"),
+        ("all", {"workers": 4}, "expected as many as --workers, got all"),
+    ],
+)
+def test_devices_that_are_not_here(
+    device: str, options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    with pytest.raises(ValueError, match=message):
+        distribution_of(options, device=device)

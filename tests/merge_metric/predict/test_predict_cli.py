@@ -279,6 +279,14 @@ def test_each_task_of_a_list_has_one_model(
     assert tasks.blocks == ["A 0/1", "B 0/1"]
 
 
+def test_a_task_on_each_device(deal: Run, tasks: TasksHere) -> None:
+    deal("--model", BERT, "--out", "one.parquet")
+    deal("--model", BERT, "--out", "two.parquet", "--device", "cpu,cpu")
+    assert tasks.distribution == Distribution(executor="local", tasks=2, workers=2)
+    assert [block.rpartition(" ")[2] for block in tasks.blocks] == ["0/2", "1/2"]
+    assert Path("two.parquet").read_bytes() == Path("one.parquet").read_bytes()
+
+
 def test_a_model_that_does_not_fit_a_task(
     deal: Run, tasks: TasksHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
