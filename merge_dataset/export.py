@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from merge_dataset import layout, provenance
 from merge_dataset.card import render
@@ -20,6 +19,7 @@ from merge_dataset.files import (
     digests,
     read_record,
     read_row_groups,
+    read_schema,
     remove,
     target_of,
     working_in,
@@ -67,14 +67,9 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
     run, out = Path(run), Path(out).expanduser().resolve()
     manifest = _read_manifest(run)
     is_paraphrases = provenance.kind_of(manifest) == provenance.PARAPHRASES
-    problem_format = NLI if is_paraphrases else format_of(pq.read_schema(run / "seeds.parquet"))
+    problem_format = NLI if is_paraphrases else format_of(read_schema(run / "seeds.parquet"))
     names = [f"{split}.parquet" for split in SPLITS]
     recorded = {k: v for k, v in manifest.get("files", {}).items() if Path(k).name in names}
-    if changed := changed_files(run, recorded):
-        raise ValueError(
-            f"{run}: expected {' and '.join(changed)} as manifest.json has it, got other contents; "
-            "build again"
-        )
     collection = provenance.collection_of(manifest)
     made = provenance.describe(manifest)
     _require_ours_or_empty(out)
@@ -95,8 +90,11 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
                 write_split(partial / f"{split}.parquet", rows, schema)
             if not is_paraphrases:
                 _write_classes(partial, run, schema)
-            if _read_manifest(run) != manifest:
-                raise ValueError(f"{run}: expected it to stay, but another build replaced it")
+            if (changed := changed_files(run, recorded)) or _read_manifest(run) != manifest:
+                raise ValueError(
+                    f"{run}: expected {' and '.join(changed or names)} as manifest.json had it, "
+                    "got other contents; build again"
+                )
             paths = {path.relative_to(partial): path for path in partial.rglob("*.parquet")}
             written = digests({name.as_posix(): path for name, path in sorted(paths.items())})
             write_record(partial / PROVENANCE, {**made, FILES: written})

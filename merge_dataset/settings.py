@@ -165,10 +165,7 @@ _IN_WORDS: Final[Mapping[type, str]] = {
 def from_mapping(cls: type[Settings], values: Mapping[str, Any]) -> Settings:
     """Make settings from values by field name, as read from TOML; lists become tuples."""
     known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    for key in values:
-        if key not in known:
-            hint = did_you_mean(key, known, f"; there are {', '.join(sorted(known))}")
-            raise ValueError(f"unknown setting {key!r}{hint}")
+    check_members("settings", values, sorted(known))
     return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
 

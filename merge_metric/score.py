@@ -35,7 +35,7 @@ from merge_metric.seed_variant_accuracy.figures import (
     sv_at,
 )
 from merge_metric.seed_variant_accuracy.formatting import as_percent, show_value
-from merge_metric.seed_variant_accuracy.options import USUAL, Settings, check_cluster
+from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import VERSION, score_counts
 from merge_metric.tables import Column, Table, figure_column, figure_values
@@ -94,7 +94,6 @@ def score_file(
         ValueError: an option or file is not as it should be, or predictions are missing.
     """
     settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
-    check_cluster(cluster, n_bootstrap)
     frames = read_frames(
         [PredictionsSource("", Path(file)) for file in as_list(path, str, Path)],
         dataset,

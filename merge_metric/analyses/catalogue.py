@@ -55,7 +55,6 @@ def analyse(
     """
     from merge_dataset.layout import as_dataset
     from merge_metric.frame.answer_table import as_sources
-    from merge_metric.seed_variant_accuracy.options import check_cluster
 
     if name not in ANALYSES:
         some = ", ".join(list(ANALYSES)[:4])
@@ -85,8 +84,6 @@ def analyse(
     if "settings" in parameters:
         given = {key: options.pop(key) for key in options.keys() - parameters.keys()}
         options["settings"] = replace(parameters["settings"].default, **given)
-        if "n_bootstrap" in chosen.options:
-            check_cluster(cluster, options["settings"].n_bootstrap)
     table = make(request, **options)
     mixtures = ((config, text) for (_, config), text in (request.mixtures or {}).items() if text)
     notes = [f"{config}: {text[0].lower()}{text[1:]}" for config, text in mixtures]

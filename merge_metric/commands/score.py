@@ -164,7 +164,7 @@ def score_command(
     from merge_metric.frame.predictions import model_name
     from merge_metric.score import failures, read_gates, score_all
     from merge_metric.seed_variant_accuracy.figures import figure_named
-    from merge_metric.seed_variant_accuracy.options import Settings, check_cluster
+    from merge_metric.seed_variant_accuracy.options import Settings
 
     if beside.reporting and dataset is None:
         raise ValueError("--reporting: expected the --dataset that the figures are of")
@@ -176,7 +176,6 @@ def score_command(
             require_tracker(tracker)
     per_seed, marked = beside.per_seed, beside.for_spreadsheets
     check_seed_file(per_seed, overwrite=beside.overwrite, for_spreadsheets=marked)
-    check_cluster(chosen.cluster, n_bootstrap)
     model, arguments = model_name(predictions[0]), chosen.arguments()
     sources = [PredictionsSource("", path) for path in predictions]
     frames = list(read_frames(sources, dataset, by=by or (), with_rows=beside.good, **arguments))

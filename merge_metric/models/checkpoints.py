@@ -103,8 +103,7 @@ def load(inspection: Inspection, *, device: str = "auto", dtype: str = "auto") -
         model = _read_model(inspection, config, folder, kind)
     else:
         base_folder = base.files.download(base.needed)
-        has_own = all(name in files for name in inspection.tokenizer.split(", "))
-        owner = (inspection, folder) if has_own else (base, base_folder)
+        owner = (inspection, folder) if inspection.tokenizer in files else (base, base_folder)
         tokenizer = read_tokenizer(*owner, config)
         names = read_shapes(files, inspection.weights.names)  # also tells of half a download
         replaced = {name.partition(_ADAPTER_PREFIX)[2] for name in names}

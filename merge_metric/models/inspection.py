@@ -37,11 +37,10 @@ _CLASS_MATRIX: Final = re.compile(
 """Pattern of names of the last matrix of classification heads, with a row per class."""
 
 _TOKENIZERS: Final = (
-    ("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"), ("spiece.model",),
-    ("spm.model",), ("sentencepiece.bpe.model",), ("tokenizer.model",),
-    ("source.spm", "vocab.json"), ("bpe.codes", "vocab.txt"),
+    "tokenizer.json", "vocab.txt", "merges.txt", "spiece.model", "spm.model",
+    "sentencepiece.bpe.model", "tokenizer.model", "source.spm",
 )  # fmt: skip
-"""Sets of tokenizer files that transformers reads; all files of a set are needed."""
+"""Files of tokenizers that transformers reads, some with others beside them."""
 TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 _MOST_CLASSES: Final = 10_000
 _READ_SUFFIXES: Final = (".json", ".jinja", ".txt", ".model", ".spm", ".codes")
@@ -103,7 +102,7 @@ class Inspection:
     None of GGUF files that have not been downloaded."""
     weights: Weights
     tokenizer: str
-    """Names of the tokenizer's files."""
+    """Name of the tokenizer's file."""
     parameters: int | None = None
     """Number of parameters; for pickles, an estimate from the size of the files."""
     notes: tuple[str, ...] = ()
@@ -161,13 +160,13 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
         notes = (*base.notes, f"merges the adapter into {place.asked}")
         config = config if says_classes else base.config
     weights = find_weights(files, "adapter_model" if is_adapter else "model")
-    tokenizer = next((", ".join(s) for s in _TOKENIZERS if all(n in files for n in s)), "")
-    tokenizer = tokenizer or (base.tokenizer if base else "")
+    tokenizer = next(
+        (name for name in _TOKENIZERS if name in files), base.tokenizer if base else ""
+    )
     if not (tokenizer or is_base):
-        choices = ", ".join(" with ".join(names) for names in _TOKENIZERS[:5])
         raise ValueError(
-            f"{files.source}: expected the files of a tokenizer ({choices} or the like), found "
-            f"none: save it there, too, by tokenizer.save_pretrained; code of its own is never run"
+            f"{files.source}: expected the file of a tokenizer ({', '.join(_TOKENIZERS)}), found "
+            "none: save it there, too, by tokenizer.save_pretrained; code of its own is never run"
         )
     parameters = sum(map(math.prod, weights.shapes.values()))
     if not parameters:

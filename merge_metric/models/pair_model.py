@@ -135,23 +135,12 @@ def require_probabilities(
     answers: Answers, pairs: Sequence[Pair], labels: Sequence[str]
 ) -> NDArray[np.float64]:
     """Return the probabilities of answers; raise ValueError unless they are some, (n, labels)."""
-    import numpy as np
+    from merge_metric.seed_variant_accuracy.inputs import check_probabilities
 
-    from merge_metric.seed_variant_accuracy.options import SUM_TOLERANCE
-
-    rows, shape = answers.probabilities, (len(pairs), len(labels))
-    got = f"{'none' if rows is None else rows.shape}"
-    if rows is not None and rows.shape == shape:
-        bad = ~((rows >= 0).all(axis=1) & (abs(rows.sum(axis=1) - 1) <= SUM_TOLERANCE))
-        if not bad.any():
-            return rows
-        first, why = int(bad.argmax()), "of logits take the softmax"
-        if not np.isfinite(rows[first]).all():
-            why = "the model overflows, as in float16 (try another `dtype`), or is damaged"
-        got = f"{rows[first].tolist()} for the pair {pairs[first]} ({bad.sum():,} answers); {why}"
-    raise ValueError(
-        f"probabilities: expected numbers from 0 to 1 with the sum 1, of shape {shape}, got {got}"
-    )
+    rows = answers.probabilities
+    check_probabilities("probabilities", rows, (len(pairs), len(labels)))
+    assert rows is not None
+    return rows
 
 
 def _option(default: Value, help: str, panel: str = INPUT, **more: Any) -> Value:

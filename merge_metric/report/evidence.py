@@ -50,7 +50,7 @@ from merge_metric.report.seeds import SourceSeeds, read_source
 from merge_metric.score import mixture, score_frame, seeds_of_parts, tell_few
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
-from merge_metric.seed_variant_accuracy.options import USUAL, Merging, Settings, check_cluster
+from merge_metric.seed_variant_accuracy.options import USUAL, Merging, Settings
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import summarise
 from merge_metric.tables import (
@@ -262,7 +262,6 @@ def gather_evidence(
         ValueError: a file is unusable, or predictions are missing for a configuration that
             was asked for.
     """
-    check_cluster(cluster, n_bootstrap)
     folder, configs = as_dataset(folder), as_texts(configs)
     files = as_sources(files)
     if own := [f"{file.path}@{file.dataset}" for file in files if file.dataset]:

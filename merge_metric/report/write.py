@@ -73,9 +73,7 @@ def format_of(path: Path) -> ReportFormat:
 
 
 def require_report_or_none(path: Path) -> None:
-    """Raise an error if the path is a file that is no earlier report, or its folder is missing."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path}: expected the folder {path.parent}, found none; make it")
+    """Raise FileExistsError if the path is a file that is no earlier report."""
     if path.is_file() and path.stat().st_size and not _SIGNATURE.search(path.read_bytes()):
         raise FileExistsError(
             f"{path}: expected no file or an earlier report, found another file; name another file "

@@ -371,6 +371,6 @@ def check_probabilities(name: str, values: Any, shape: tuple[int, int]) -> NDArr
             return scaled
         got = f"{table[row := int(wrong.argmax())].tolist()} in row {row}"
     raise ValueError(
-        f"{name}: expected {shape[1]} probabilities that sum to 1, the softmax of the logits, for "
-        f"each of {shape[0]:,} variants, got {got}"
+        f"{name}: expected {shape[1]} probabilities that sum to 1, of logits take the softmax, for "
+        f"each of {shape[0]:,} texts, got {got}; in 16-bit formats models may overflow"
     )

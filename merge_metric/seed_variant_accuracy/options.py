@@ -61,15 +61,6 @@ def _check_int(name: str, value: Any, low: int, high: float = math.inf) -> int:
     return operator.index(value)
 
 
-def check_cluster(cluster: str, n_bootstrap: int) -> None:
-    """Raise ValueError for clusters of seeds where nothing is resampled."""
-    if cluster and not n_bootstrap:
-        raise ValueError(
-            f"cluster: expected intervals by bootstrap, which clusters by {cluster} change, got 0 "
-            "replicates of it; ask for 1,000 with `n_bootstrap`"
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Settings that figures and their intervals are computed with, checked."""

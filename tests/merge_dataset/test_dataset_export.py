@@ -119,7 +119,7 @@ def test_files_changed_since_the_build(
     files = digests({f"{split}.parquet": run / f"{split}.parquet" for split in SPLITS})
     write_record(run / "manifest.json", read_record(run / "manifest.json") | {"files": files})
     edit(run / "variants.parquet", lambda rows: rows[0].update(source="mnli-m"))
-    with pytest.raises(ValueError, match=r"expected variants.parquet as manifest.json has it, got"):
+    with pytest.raises(ValueError, match=r"expected variants.parquet as manifest.json had it, got"):
         export_dataset(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

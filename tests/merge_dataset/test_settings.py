@@ -140,7 +140,7 @@ def test_help_shows_what_is_declared() -> None:
         ({"fonts": ("sans",)}, "fonts: expected one of .*, got 'sans'"),
         ({"fonts": (1,)}, "fonts: expected a list of strings"),
         ({"names": {"a": 1}}, "names: expected a table of strings"),
-        ({"widht": 9}, r"unknown setting 'widht'; did you mean 'width'\?"),
+        ({"widht": 9}, r"settings: expected one of .* got 'widht'; did you mean 'width'\?"),
     ],
 )
 def test_wrong_values(values: dict[str, Any], message: str) -> None:
