@@ -401,11 +401,6 @@ def user_errors(
             case UnicodeEncodeError(encoding="utf-8"):
                 place = error.object[max(error.start - 20, 0) : error.end + 20]
                 text = f"expected text in UTF-8, got {place!r}; rename the file or folder"
-            case UnicodeEncodeError():  # of a request's header, which may be a key
-                text = (
-                    f"expected ASCII in the header of a request, got a character outside it at "
-                    f"position {error.start}: is there one in a key or token?"
-                )
             case _:
                 text = str(error)
         if loop:

@@ -150,11 +150,7 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
     if CONFIG in files or not is_adapter:
         config, says_classes = read_config(files, head, is_base=is_base or is_adapter)
     if is_adapter:
-        where, (place, _) = files.where(ADAPTER_CONFIG), read_adapter(files)
-        if _missing("peft"):
-            raise ValueError(
-                f"{where}: expected peft to read it: pip install 'merge-nli[adapters]'"
-            )
+        place, _ = read_adapter(files)
         # Its own head may be for another task, and is then not used.
         base = _inspect(list_files(place), head, is_base=True)
         notes = (*base.notes, f"merges the adapter into {place.asked}")
@@ -198,13 +194,16 @@ def read_adapter(files: ModelFiles) -> tuple[ModelFiles, str]:
     """Read from an adapter's configuration the base model, not yet listed, and the task."""
     config = files.read_json(ADAPTER_CONFIG)
     kind, base = config.get("peft_type"), config.get("base_model_name_or_path")
+    expected = "peft to read it: pip install 'merge-nli[adapters]'" if _missing("peft") else ""
     if kind not in _MERGED or config.get("megatron_config") or not (base and str(base) == base):
-        raise ValueError(
-            f"{files.where(ADAPTER_CONFIG)}: expected an adapter that can be merged "
-            f"({', '.join(_MERGED)}) and its base_model_name_or_path, got {kind!r:.60}"
-            f"{' of Megatron' * bool(config.get('megatron_config'))} of the base model {base!r}"
+        expected = (
+            f"an adapter that can be merged ({', '.join(_MERGED)}) and base_model_name_or_path, "
+            f"got {kind!r:.60}{' of Megatron' * bool(config.get('megatron_config'))} of the base "
+            f"model {base!r}"
         )
-    return find_files(base, revision=config.get("revision")), str(config.get("task_type"))
+    if expected:
+        raise ValueError(f"{files.where(ADAPTER_CONFIG)}: expected {expected}")
+    return find_files(str(base), revision=config.get("revision")), str(config.get("task_type"))
 
 
 def find_head(

@@ -277,9 +277,12 @@ def part_of_source(problems: pa.Table, source: str) -> pa.Table:
 
 
 def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Table:
-    """Draw at most `count` seeds of each source, and return them with all their variants.
+    """Draw seeds of each source at random, and return them with all their variants.
 
-    See `drawn_seeds`: a sample does not depend on other problems.
+    Args:
+        problems: From `read_problems`.
+        count: Most seeds of each source; see `drawn_seeds`.
+        rng_seed: Seed of the draw.
     """
     chosen = drawn_seeds(problems["seed_id"].unique().to_pylist(), count, rng_seed=rng_seed)
     forget_read()

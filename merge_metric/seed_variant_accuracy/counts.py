@@ -100,13 +100,10 @@ class SeedCounts(Seeds):
     def of_tally(
         cls, tally: Ints, opposites: Iterable[Sequence[str]] | None = None, **known: Any
     ) -> SeedCounts:
-        """Make counts of a tally of answers.
+        """Make counts of a tally of answers, and the fields `known` that a tally does not give.
 
-        Args:
-            tally: (S, K, L + 1) variants of each seed in each subsample, by the label predicted;
-                the last ones are those without a label.
-            opposites: Pairs of labels; see `options.check_opposites`.
-            known: The fields that a tally does not give, by their names.
+        The tally, (S, K, L + 1), counts variants of each seed in each subsample by the label
+        predicted; the last ones are those without a label.
         """
         labels, gold, own = known["labels"], known["gold"], known["own"]
         is_opposite = opposite_table(labels, check_opposites(opposites, labels))
@@ -130,11 +127,8 @@ def count(
 ) -> SeedCounts:
     """Count the variants of each seed in each subsample.
 
-    Args:
-        rows: From `inputs.read_rows`.
-        opposites: Pairs of labels; see `options.check_opposites`.
-        draws: Which of the rows' draws to count, ascending positions in `rows.draw_row`;
-            seeds left without any are left out. By default all.
+    `draws` are ascending positions in `rows.draw_row`, by default all; seeds without any are left
+    out.
     """
     n_seeds, n_subsamples, n_answers = shape = (
         len(rows.seed_ids),
@@ -177,19 +171,8 @@ def count_groups(
 ) -> dict[str, SeedCounts]:
     """Count the variants with each value of a column, over the seeds that have some.
 
-    Args:
-        rows: n rows.
-        name: How messages call the column.
-        values: One value per row, or a list of values, under each of which the row
-            counts; None for none.
-        opposites: As `count` takes them.
-
-    Returns:
-        Value → counts, in the order of the values' text. A value of which no subsample
-        drew a row is left out.
-
-    Raises:
-        ValueError: not one entry per row.
+    A row has a value, or a list of values, under each of which it counts; None for none. Counts are
+    in the order of the values' text, without values of which no subsample drew a row.
     """
     require_same_length({f"groups[{name!r}]": values, "seed_ids": rows.seed})
     rows_of: dict[str, list[int]] = {}

@@ -27,8 +27,6 @@ from merge_dataset.files import (
     read_schema,
     read_table,
     read_text,
-    remove_partials,
-    target_of,
     working_in,
     write_json,
     write_record,
@@ -55,18 +53,6 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, error: BaseException
         fail()
     assert path.read_text() == "old"
     assert names(tmp_path) == ["f.txt"]
-
-
-def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
-    for name in ("f.txt", "folder", "other"):
-        partial_path(tmp_path / name).mkdir()
-        partial_path(tmp_path / name).touch()
-    (tmp_path / ".f.txt.old").touch()
-    remove_partials(tmp_path, ["f.txt", "folder"])
-    left = {target_of(path) for path in tmp_path.iterdir()}
-    assert left == {tmp_path / "f.txt", tmp_path / "other"}
-    assert len(names(tmp_path)) == 3
-    assert target_of(tmp_path / "f.txt") is None
 
 
 def test_bytes_are_on_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,6 +106,7 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
             (made / f"{number}").touch()
         assert names(tmp_path / "folder") == [f"{number}"]
         (tmp_path / ".folder.old/x").mkdir(parents=True)  # by a killed command
+        partial_path(tmp_path / "folder").mkdir()
     with atomic_folder(tmp_path / "folder"):
         pass
     with suppress(KeyboardInterrupt), atomic_folder(tmp_path / "folder") as made:
