@@ -17,6 +17,7 @@ import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
@@ -466,6 +467,17 @@ class RowGroupWriter:
     def _write(self, table: pa.Table) -> None:
         # Chunks would change the bytes.
         self._writer.write_table(table.combine_chunks(), row_group_size=ROWS)
+
+
+def write_tables(
+    path: Path, tables: Iterable[pa.Table], metadata: Mapping[bytes, bytes] | None = None
+) -> int:
+    """Write tables, of which there is one at least, to a Parquet file; return the rows' number."""
+    first = next(tables := iter(tables))
+    with RowGroupWriter(path, first.schema, metadata) as writer:
+        for table in chain([first], tables):
+            writer.write(table)
+    return writer.rows
 
 
 def write_split(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:

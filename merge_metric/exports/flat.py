@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from merge_dataset.commands.command_line import ForSpreadsheets
-from merge_dataset.files import RowGroupWriter
+from merge_dataset.files import write_tables
 from merge_dataset.schema import SPLITS, format_of
 from merge_metric.exports.registry import (
     FILES,
@@ -116,13 +115,9 @@ def write_rows(path: Path, tables: Iterable[pa.Table], *, for_spreadsheets: bool
     """Write rows as JSON lines, CSV with a header, or Parquet, and return their number."""
     from merge_dataset.redaction import plain
 
-    tables, count = iter(tables), 0
     if path.suffix == ".parquet":
-        first = next(tables)
-        with RowGroupWriter(path, first.schema) as rows:
-            for table in chain([first], tables):
-                rows.write(table)
-        return rows.rows
+        return write_tables(path, tables)
+    count = 0
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         for number, table in enumerate(tables):

@@ -2,8 +2,6 @@
 
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -25,7 +23,6 @@ from merge_metric.exports.registry import (
     filled,
     new_folder,
     tell,
-    template,
 )
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import HeldOut, read_prompt, require_choices
@@ -35,9 +32,13 @@ from merge_metric.register import METRIC_NAME, SPACE, module_files
 if TYPE_CHECKING:
     from merge_metric.exports.task_answers import TaskSettings
 
-_MODULE: Final = "merge_nli"
-QUESTION, ANSWER = "merge_nli_question", "merge_nli_answer"
-"""Columns of the tasks beside the dataset's columns: the question and the gold answer."""
+_RUNS: Final = {
+    "lm_eval": "lm_eval --model hf --model_args pretrained=MODEL --include_path {out} "
+    "--tasks merge_nli_{config} --log_samples --output_path logs",
+    "inspect_ai": "inspect eval {out}/merge_nli.py -T config={config} --model openai/MODEL "
+    "--log-dir logs",
+}
+"""Harness → the command that runs a task."""
 
 METRIC_FOLDER: Final = "merge_nli_metric"
 """Folder of the metric's modules in an export; the module that needs `evaluate` is left out."""
@@ -120,41 +121,50 @@ def prepare(
     )
 
 
-@contextmanager
-def new_tasks(name: str, tasks: "TaskSettings", exported: Exported, out: Path) -> Iterator[Path]:
-    """Yield the new folder of tasks: the metric's modules, settings, and a README of a template."""
-    from merge_metric.exports.task_answers import SETTINGS
+def _write(harness: str, tasks: "TaskSettings", exported: Exported, out: Path) -> None:
+    """Write the folder of tasks: metric, settings, the harness's files and a README."""
+    from merge_metric.exports.task_answers import SETTINGS, figure_names
+    from merge_metric.seed_variant_accuracy.figures import CATALOGUE
 
-    configs = list(tasks.prompts)
-    facts = {"dataset": tasks.dataset, "revision": tasks.revision}
+    first, *_ = configs = list(tasks.prompts)
     # As given if relative, only the last part if absolute: no places of a machine.
     places = [of.name if of.is_absolute() else of.as_posix() for of in (out, exported.folder)]
-    text = filled(
+    readme = filled(
         "task_readme.md.j2",
-        harness=name,
+        harness=harness,
         tasks=tasks,
-        config=configs[0],
-        out=places[0],
+        config=first,
+        run=_RUNS[harness].format(out=places[0], config=first),
         dataset=places[1],
         is_on_hub=tasks.dataset != exported.place(seen_from=out),
     )
-    description = {"export": name, **facts, "configurations": configs}
+    files = {"README.md": readme, "merge_nli.py": filled(f"{harness}.py")}
+    lower = [key for key, figure in CATALOGUE.items() if not figure.higher_is_better]
+    for name in configs if harness == "lm_eval" else ():
+        files[f"merge_nli_{name}.yaml"] = filled(
+            "lm_eval.yaml.j2",
+            tasks=tasks,
+            config=name,
+            figures=figure_names(tasks.thresholds),
+            lower=[*lower, "without_label", "most_frequent_letter"],
+        )
+    paths = [SPACE / name for name in module_files() if name != f"{METRIC_NAME}.py"]
+    for path in [*paths, *(SPACE.parent / f"{name}.py" for name in _ANSWERS)]:
+        # They all lie in one folder there.
+        rooms = rf"from merge_metric\.({METRIC_NAME}|exports|models|frame)\."
+        text = re.sub(rooms, "from .", path.read_text(encoding="utf-8"))
+        files[f"{METRIC_FOLDER}/{path.name}"] = text
+    facts = {"dataset": tasks.dataset, "revision": tasks.revision, "configurations": configs}
+    description = {"export": harness, **facts}
     with new_folder(out, description, overwrite=exported.overwrite) as partial:
-        (partial / "README.md").write_text(text, encoding="utf-8")
+        (partial / METRIC_FOLDER).mkdir()
+        for name, text in files.items():
+            (partial / name).write_text(text, encoding="utf-8")
         write_json(partial / SETTINGS, asdict(tasks))
-        modules = partial / METRIC_FOLDER
-        modules.mkdir()
-        paths = [SPACE / name for name in module_files() if name != f"{METRIC_NAME}.py"]
-        for path in [*paths, *(SPACE.parent / f"{name}.py" for name in _ANSWERS)]:
-            # They all lie in one folder there.
-            rooms = rf"from merge_metric\.({METRIC_NAME}|exports|models|frame)\."
-            text = re.sub(rooms, "from .", path.read_text(encoding="utf-8"))
-            (modules / path.name).write_text(text, encoding="utf-8")
-        shutil.copy(SPACE.parent / "models/answer_forms.toml", modules)
-        yield partial
-
-
-# --- lm-evaluation-harness ---
+        shutil.copy(SPACE.parent / "models/answer_forms.toml", partial / METRIC_FOLDER)
+    text = f"{out}: tasks for the configurations {', '.join(configs)}"
+    run = _RUNS[harness].format(out=out, config=first)
+    tell(exported.output, out, {"configurations": configs}, text, run)
 
 
 @export("lm-eval", panel=HARNESSES, extra="predict")
@@ -187,44 +197,7 @@ def export_lm_eval(
       merge-nli export lm-eval merge-nli --shots seeds --answers words
     """  # \b is a mark of click: keep the lines that follow
     tasks = prepare(exported, out, options, prompt_start=prompt_start, letters=letters)
-    with new_tasks("lm-eval", tasks, exported, out) as partial:
-        (partial / f"{_MODULE}.py").write_text(template("lm_eval.py"), encoding="utf-8")
-        for name in tasks.prompts:
-            text = _lm_eval_task(tasks, name)
-            (partial / f"{_MODULE}_{name}.yaml").write_text(text, encoding="utf-8")
-    first, *_ = names = [f"{_MODULE}_{name}" for name in tasks.prompts]
-    hint = f"lm_eval --model hf --model_args pretrained=MODEL --include_path {out} --tasks {first}"
-    hint += " --log_samples --output_path logs"
-    tell(exported.output, out, {"tasks": names}, f"{out}: tasks {', '.join(names)}", hint)
-
-
-def _lm_eval_task(tasks: "TaskSettings", config: str) -> str:
-    """Write a configuration's task in YAML."""
-    from merge_metric.exports.task_answers import figure_names
-    from merge_metric.seed_variant_accuracy.figures import CATALOGUE
-
-    prompt, several = tasks.prompts[config], len(tasks.forms) > 1
-    letters = list(prompt.template.letters)
-    samples = [
-        {QUESTION: prompt.template.text(*e.texts), ANSWER: prompt.answer(e)}
-        for e in prompt.examples
-    ]
-    lower = [key for key, figure in CATALOGUE.items() if not figure.higher_is_better]
-    return filled(
-        "lm_eval.yaml.j2",
-        tasks=tasks,
-        config=config,
-        prompt=prompt,
-        letters=letters,
-        choices=tasks.choices(config) if several else letters,
-        delimiter="" if several else " ",  # which the harness omits in chats
-        samples=samples,
-        figures=figure_names(tasks.thresholds),
-        lower=[*lower, "without_label", "most_frequent_letter"],
-    )
-
-
-# --- Inspect ---
+    _write("lm_eval", tasks, exported, out)
 
 
 @export("inspect", panel=HARNESSES, extra="predict")
@@ -243,9 +216,4 @@ def export_inspect(
       merge-nli export inspect merge-nli --config snli --out tasks/inspect
     """  # \b is a mark of click: keep the lines that follow
     tasks = prepare(exported, out, options, letters="both")
-    with new_tasks("inspect", tasks, exported, out) as partial:
-        (partial / f"{_MODULE}.py").write_text(template("inspect_ai.py"), encoding="utf-8")
-    first, *_ = configs = list(tasks.prompts)
-    hint = f"inspect eval {out}/merge_nli.py -T config={first} --model openai/MODEL"
-    text = f"{out}: a task for the configurations {', '.join(configs)}"
-    tell(exported.output, out, {"configurations": configs}, text, hint)
+    _write("inspect_ai", tasks, exported, out)

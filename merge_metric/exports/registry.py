@@ -117,11 +117,6 @@ class Exported:
 _TEMPLATES: Final = Path(__file__).with_name("templates")
 
 
-def template(name: str) -> str:
-    """Read the text of a template that is exported as it is."""
-    return (_TEMPLATES / name).read_text(encoding="utf-8")
-
-
 def filled(name: str, **facts: Any) -> str:
     """Fill in a template."""
     from merge_dataset.card import environment
@@ -134,7 +129,7 @@ def filled(name: str, **facts: Any) -> str:
 def _yaml(value: Any) -> str:
     """Write a value as JSON that is YAML, too, which allows fewer characters than JSON."""
     text = json.dumps(value, ensure_ascii=False)
-    return re.sub("[\x7f-\x9f\u2028\u2029\ufeff]", lambda found: f"\\u{ord(found[0]):04x}", text)
+    return re.sub("[\x7f-\x9f\u2028\u2029\ufeff]", lambda mark: f"\\u{ord(mark[0]):04x}", text)
 
 
 MARK: Final = "merge-nli-export.json"

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = ("variant_id", "seed_id", "label", "subsamples")
 """Columns that are read beside the texts; a seed has its own id as `variant_id`."""
-KEPT: Final = (*COLUMNS, TEXT_DIGEST, "n_problems")
+CONFIG: Final = "merge_nli_config"
+KEPT: Final = (*COLUMNS, TEXT_DIGEST, "n_problems", CONFIG)
 """Columns of `load_problems` that `answer` needs."""
 
 FIGURES: Final = keys_shown("tasks")
@@ -101,55 +102,44 @@ def load_problems(
     rows = rows.append_column(TEXT_DIGEST, to_hex(digests))
     n_problems = Counter(seeds := rows["seed_id"].to_pylist())
     numbers = pa.array(map(n_problems.get, seeds), pa.int64())
-    return datasets.Dataset(rows.append_column("n_problems", numbers))
+    rows = rows.append_column("n_problems", numbers)
+    return datasets.Dataset(rows.append_column(CONFIG, pa.array([config] * len(rows))))
 
 
-def answer(problem: Mapping[str, Any], prompt: Prompt, log_probs: Sequence[float]) -> TaskAnswer:
-    """Convert log-probabilities of the letters, in nats, to an answer to a problem.
+def answer(
+    problem: Mapping[str, Any], prompt: Prompt, given: str | Sequence[float], is_cut: bool = False
+) -> TaskAnswer:
+    """Convert what a model wrote, cut or not, or log-probabilities of letters to an answer.
 
-    There is one for each label or, where letters can be written in several ways, that many for each
-    way, which are added up; `-inf` for a letter that was not returned. If none was returned,
-    probabilities are equal.
+    Log-probabilities are in nats, one for each letter or, where letters can be written in several
+    ways, that many for each way, which are added up; `-inf` for a letter that was not returned. If
+    none was returned, labels are equally probable.
 
-    >>> row = {"variant_id": "s", "seed_id": "s", "label": 0, "subsamples": [], "n_problems": 1}
-    >>> row |= {"text_digest": "00", "premise": "A dog.", "hypothesis": "A cat."}
+    >>> row = dict.fromkeys(KEPT, "") | {"label": 0, "premise": "A dog.", "hypothesis": "A cat."}
     >>> from merge_metric.models.templates import Template
     >>> template = Template.of(["premise", "hypothesis"], ["yes", "maybe", "no"])
     >>> answer(row, Prompt((), template), [0.0, -math.inf, 0.0])["probabilities"]
     [0.5, 0.0, 0.5]
     """
-    order = prompt.template.order(*(problem[field] for field in prompt.template.fields))
-    forms = np.asarray(log_probs, np.float64).reshape(-1, len(order))[:, np.argsort(order)]
-    highest = forms.max()
-    weights = np.exp(forms - highest).sum(axis=0) if highest > -math.inf else np.ones(len(order))
-    label = int(weights.argmax())
-    letter = prompt.template.letters[order.index(label)]
-    row = {**_kept(problem), "prediction": label, "letter": letter}
-    return row | {"probabilities": (weights / weights.sum()).tolist()}
+    texts = [problem[field] for field in prompt.template.fields]
+    row = {name: problem[name] for name in KEPT}
+    row |= {"label": int(row["label"]), "subsamples": list(row["subsamples"] or ())}
+    if isinstance(given, str):
+        reader, labels = prompt.reader(*texts)
+        place = reader.read(given, is_cut=is_cut)
+        row |= {"prediction": labels[place], "answer_text": reader.kept(given)}
+    else:
+        order = prompt.template.order(*texts)
+        forms = np.asarray(given, np.float64).reshape(-1, len(order))[:, np.argsort(order)]
+        weights = np.ones(len(order))
+        if (highest := forms.max()) > -math.inf:
+            weights = np.exp(forms - highest).sum(axis=0)
+        place = order.index(label := int(weights.argmax()))
+        row |= {"prediction": label, "probabilities": (weights / weights.sum()).tolist()}
+    return row | {"letter": prompt.template.letters[place] if place >= 0 else ""}
 
 
-def answer_in_words(
-    problem: Mapping[str, Any], prompt: Prompt, text: str, *, is_cut: bool = False
-) -> TaskAnswer:
-    """Read the final answer of what a model wrote, cut or not, as `predict` does."""
-    reader, labels = prompt.reader(*(problem[field] for field in prompt.template.fields))
-    shown = reader.read(text, is_cut=is_cut)
-    letter = prompt.template.letters[shown] if shown >= 0 else ""
-    row = {**_kept(problem), "prediction": labels[shown], "letter": letter}
-    return row | {"answer_text": reader.kept(text)}
-
-
-def _kept(problem: Mapping[str, Any]) -> TaskAnswer:
-    kept = {name: problem[name] for name in KEPT}
-    drawn = list(kept["subsamples"] or ())
-    return kept | {"label": int(kept["label"]), "subsamples": drawn}
-
-
-def figures(
-    answers: Sequence[TaskAnswer],
-    thresholds: Sequence[int] = (90,),
-    labels: Sequence[str] | None = None,
-) -> dict[str, float]:
+def figures(answers: Sequence[TaskAnswer], settings: TaskSettings) -> dict[str, float]:
     """Compute `FIGURES`, `sv@CT` (CT in percent) and shares of answers; NaN if undefined."""
     if whole_seeds(answers)[1]:  # a harness that limits rows cuts seeds
         counts = Counter(row["seed_id"] for row in answers)
@@ -164,13 +154,14 @@ def figures(
     drawn = {row["variant_id"]: row["subsamples"] for row in answers}
     if any(drawn.values()):
         rows["subsamples"] = [drawn[variant] for variant in rows["variant_ids"]]
+    labels = settings.prompts[answers[0][CONFIG]].template.labels
     result = score(**rows, labels=labels, n_bootstrap=0)
     curve = result["sv_curve"]["accuracy"]
     reported = {name: result[name] for name in (*FIGURES, "n_seeds", "n_variants")}
     reported["without_label"] = result.get("without_label", {"share": 0.0})["share"]
     letters = Counter(row["letter"] for row in answers if row["letter"])
     reported["most_frequent_letter"] = max(letters.values(), default=0) / (letters.total() or 1)
-    reported |= {f"sv@{threshold}": curve[threshold - 1] for threshold in thresholds}
+    reported |= {f"sv@{threshold}": curve[threshold - 1] for threshold in settings.thresholds}
     return {name: math.nan if value is None else value for name, value in reported.items()}
 
 

@@ -14,9 +14,9 @@ temporary Parquet file first, by the readers of `merge_dataset`.
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -28,12 +28,12 @@ import pyarrow.compute as pc
 from merge_dataset import data_files
 from merge_dataset.engine import no_pattern, parquet
 from merge_dataset.files import (
-    RowGroupWriter,
     atomic,
     naming_damage,
     open_parquet,
     read_row_groups,
     read_schema,
+    write_tables,
 )
 from merge_dataset.layout import as_dataset, collections, format_in
 from merge_dataset.schema import LABELS, parse_config_name
@@ -150,13 +150,13 @@ def open_predictions(
             if of_harness := is_log(path):
                 answers = read_log(path, dataset, merging or Merging())
                 names = [name for name in _TYPES if name in answers.column_names]
-                tables = iter([with_metadata(answers.select(names), {"name": model_in(path)})])
+                letters = answers["letter"].to_pylist() if "letter" in answers.column_names else []
+                counts = Counter(f"letter_{letter}" for letter in sorted(letters) if letter)
+                about = {"name": model_in(path), **counts}
+                tables = iter([with_metadata(answers.select(names), about)])
             else:
                 tables = data_files.read_batches(path, _TYPES)
-            first = next(tables)
-            with RowGroupWriter(stored, first.schema) as writer:
-                for table in chain([first], tables):
-                    writer.write(table)
+            write_tables(stored, tables)
         with naming_damage(path), open_parquet(stored) as opened:
             schema, rows = opened.schema_arrow, opened.metadata.num_rows
             labels = labels_of(schema) if LABELS_KEY in (schema.metadata or {}) else None
@@ -291,11 +291,8 @@ def write_batches(
     if suffix != ".parquet":
         data_files.write_rows(path, written, compress=suffix == ".jsonl.gz")
         return
-    first = next(written)
-    noted = {**metadata, LABELS_KEY: json.dumps(labels).encode()}
-    with atomic(path) as temporary, RowGroupWriter(temporary, first.schema, noted) as writer:
-        for batch in chain([first], written):
-            writer.write(batch)
+    with atomic(path) as temporary:
+        write_tables(temporary, written, {**metadata, LABELS_KEY: json.dumps(labels).encode()})
 
 
 def _named(predictions: pa.Table, labels: Sequence[str]) -> pa.Table:
@@ -336,12 +333,9 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 def rewrite_metadata(path: Path, value: Mapping[str, Any]) -> None:
     """Replace a Parquet file's description of how it was made."""
-    schema = read_schema(path)
-    batches = read_row_groups(path, schema.names)
-    noted = {**schema.metadata, **described(value)}
-    with atomic(path) as temporary, RowGroupWriter(temporary, schema, noted) as writer:
-        for rows in batches:
-            writer.write(rows)
+    noted = {**read_schema(path).metadata, **described(value)}
+    with atomic(path) as temporary:
+        write_tables(temporary, read_row_groups(path), noted)
 
 
 def with_metadata(table: pa.Table, value: Mapping[str, Any]) -> pa.Table:

@@ -51,16 +51,16 @@ def merge_nli(
     else:
         asked = GenerateConfig(max_tokens=1, logprobs=True, top_logprobs=top_logprobs)
     return Task(
-        dataset=MemoryDataset([_sample(config, problem) for problem in problems], name=config),
+        dataset=MemoryDataset([_sample(problem) for problem in problems], name=config),
         solver=generate(),
-        scorer=words() if SETTINGS.is_in_words else letters(missing_letters),
+        scorer=label(missing_letters),
         config=asked,
     )
 
 
-def _sample(config: str, problem: dict[str, Any]) -> Sample:
+def _sample(problem: dict[str, Any]) -> Sample:
     """Write a problem as a chat: the user asks questions, the assistant answers letters."""
-    prompt = SETTINGS.prompts[config]
+    prompt = SETTINGS.prompts[problem[answers.CONFIG]]
     fields = prompt.template.fields
     turns: list[ChatMessage] = [
         ChatMessageUser(content=turn["content"])
@@ -72,7 +72,7 @@ def _sample(config: str, problem: dict[str, Any]) -> Sample:
         input=turns,
         target=prompt.answer(Example(tuple(problem[name] for name in fields), problem["label"])),
         id=problem["variant_id"],
-        metadata={"config": config} | {name: problem[name] for name in (*answers.KEPT, *fields)},
+        metadata={name: problem[name] for name in (*answers.KEPT, *fields)},
     )
 
 
@@ -88,55 +88,37 @@ def seed_variant_accuracy() -> Metric:
         whole, left_out = answers.whole_seeds(given)
         if not whole:
             return {"n_seeds_left_out": left_out}
-        labels = SETTINGS.prompts[whole[0]["config"]].template.labels
-        figures = answers.figures(whole, SETTINGS.thresholds, labels)
-        return {**figures, "n_seeds_left_out": left_out}
+        return {**answers.figures(whole, SETTINGS), "n_seeds_left_out": left_out}
 
     return compute
 
 
 @scorer(metrics=[seed_variant_accuracy()])
-def letters(missing_letters: str = "error") -> Scorer:
-    """Answer with the letter that is the most probable next token."""
+def label(missing_letters: str = "error") -> Scorer:
+    """Read the label from what the model wrote, or from the most probable first tokens."""
 
     async def score(state: TaskState, target: Target) -> Score:
-        prompt = SETTINGS.prompts[state.metadata["config"]]
-        known = prompt.template.letters
-        weights = letter_probabilities(_first_token(state), known)
-        if not any(weights) and missing_letters != "uniform":
-            raise ValueError(
-                f"expected {', '.join(known)} among the most probable tokens, got none "
-                f"for {state.sample_id!r}: ask for more with -T top_logprobs=…, or take such "
-                f"answers for equally probable labels with -T missing_letters=uniform"
-            )
-        log_probs = [math.log(value) if value else -math.inf for value in weights]
-        return _scored(state, answers.answer(state.metadata, prompt, log_probs))
-
-    return score
-
-
-@scorer(metrics=[seed_variant_accuracy()])
-def words() -> Scorer:
-    """Read the final answer of what the model wrote; one that names no label is wrong."""
-
-    async def score(state: TaskState, target: Target) -> Score:
-        prompt = SETTINGS.prompts[state.metadata["config"]]
+        prompt = SETTINGS.prompts[state.metadata[answers.CONFIG]]
+        letters = prompt.template.letters
+        given: str | list[float] = state.output.completion
+        if not SETTINGS.is_in_words:
+            given = _log_probs(state, letters)
+            if max(given) == -math.inf and missing_letters != "uniform":
+                raise ValueError(
+                    f"expected {', '.join(letters)} among the most probable tokens, got none for "
+                    f"{state.sample_id!r}: ask for more with -T top_logprobs=…, or take such "
+                    f"answers for equally probable labels with -T missing_letters=uniform"
+                )
         is_cut = state.output.stop_reason == "max_tokens"
-        text = state.output.completion
-        answer = answers.answer_in_words(state.metadata, prompt, text, is_cut=is_cut)
-        return _scored(state, answer)
+        row = answers.answer(state.metadata, prompt, given, is_cut)
+        is_right = row["prediction"] == row["label"]
+        return Score(value=float(is_right), answer=row["letter"], metadata={"answer": row})
 
     return score
 
 
-def _scored(state: TaskState, answer: dict[str, Any]) -> Score:
-    row = answer | {"config": state.metadata["config"]}
-    is_right = answer["prediction"] == answer["label"]
-    return Score(value=float(is_right), answer=answer["letter"], metadata={"answer": row})
-
-
-def _first_token(state: TaskState) -> dict[str, float]:
-    """Return the most probable first tokens and their log-probabilities."""
+def _log_probs(state: TaskState, letters: str) -> list[float]:
+    """Return the log-probabilities of letters as the first token."""
     logprobs = state.output.choices[0].logprobs if state.output.choices else None
     if logprobs is None or not logprobs.content:
         raise ValueError(
@@ -144,4 +126,6 @@ def _first_token(state: TaskState) -> dict[str, float]:
             f"them there are no probabilities of labels"
         )
     first = logprobs.content[0]
-    return {choice.token: choice.logprob for choice in (first, *(first.top_logprobs or ()))}
+    tokens = {choice.token: choice.logprob for choice in (first, *(first.top_logprobs or ()))}
+    weights = letter_probabilities(tokens, letters)
+    return [math.log(value) if value else -math.inf for value in weights]

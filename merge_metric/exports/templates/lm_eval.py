@@ -38,19 +38,15 @@ def load(
     questions = [prompt.template.text(*example.texts) for example in examples]
     gold = [prompt.answer(example) for example in examples]
     problems = problems.add_column("merge_nli_question", questions)
-    problems = problems.add_column("merge_nli_answer", gold)
-    return {"test": problems.add_column("merge_nli_config", [config] * len(problems))}
+    return {"test": problems.add_column("merge_nli_answer", gold)}
 
 
 def process_results(doc: dict[str, Any], results: list[Any]) -> dict[str, Any]:
     """Return the answer under the name of every figure."""
-    prompt = SETTINGS.prompts[doc["merge_nli_config"]]
-    if SETTINGS.is_in_words:  # the harness does not tell which answers were cut
-        answer = answers.answer_in_words(doc, prompt, results[0])
-    else:
-        log_probs = [log_prob for log_prob, _ in results]
-        answer = answers.answer(doc, prompt, log_probs)
-    return dict.fromkeys(FIGURES, answer | {"config": doc["merge_nli_config"]})
+    prompt = SETTINGS.prompts[doc[answers.CONFIG]]
+    # The harness does not tell which texts were cut.
+    given = results[0] if SETTINGS.is_in_words else [log_prob for log_prob, _ in results]
+    return dict.fromkeys(FIGURES, answers.answer(doc, prompt, given))
 
 
 def __getattr__(name: str) -> Callable[[list[dict[str, Any]]], float]:
@@ -65,6 +61,5 @@ def _compute(figure: str, items: list[dict[str, Any]]) -> float:
     """Compute a figure of all answers; the harness asks for one after the other."""
     global _last
     if _last[0] != items:
-        labels = SETTINGS.prompts[items[0]["config"]].template.labels
-        _last = (items, answers.figures(items, SETTINGS.thresholds, labels))
+        _last = (items, answers.figures(items, SETTINGS))
     return _last[1][figure]

@@ -18,8 +18,6 @@ from helpers.subsampled_folder import write_folder
 from merge_metric.exports import task_answers
 from merge_metric.exports import task_answers as answers
 from merge_metric.exports.harness_tasks import (
-    ANSWER,
-    QUESTION,
     TaskOptions,
     export_inspect,
     export_lm_eval,
@@ -31,6 +29,7 @@ from merge_metric.predict.problems import read_problems, sample_seeds
 from merge_metric.score import score_file
 
 OUT = Path("exported")
+QUESTION, ANSWER = "merge_nli_question", "merge_nli_answer"
 
 
 def settings_of(folder: Path) -> answers.TaskSettings:
@@ -65,7 +64,8 @@ def test_figures_are_those_of_score(folder: Path, tmp_path: Path, config: str) -
     expected = score_file(file, folder, [config], n_bootstrap=0)[config]
     assert "|texts:unverified" not in expected["signature_short"]
     random.Random(1).shuffle(rows)
-    result = answers.figures(rows, (50, 90, 100))
+    settings = replace(settings_of(folder), thresholds=(50, 90, 100))
+    result = answers.figures(rows, settings)
     assert set(result) == {*answers.figure_names((50, 90, 100)), "n_seeds", "n_variants"}
     assert result.pop("without_label") == 0
     most = max(Counter(row["prediction"] for row in rows).values())
@@ -85,14 +85,14 @@ def test_wrong_answers_and_cut_seeds(folder: Path) -> None:
     """Undefined figures are NaN; cut seeds are refused, as by a harness's own limit."""
     rows = answered(folder, "snli")
     wrong = [row | {"prediction": (row["label"] + 1) % 3} for row in rows]
-    assert answers.figures(wrong)["seed_accuracy"] == 0
-    assert math.isnan(answers.figures(wrong)["relaxed_fooling_rate"])
+    assert answers.figures(wrong, settings_of(folder))["seed_accuracy"] == 0
+    assert math.isnan(answers.figures(wrong, settings_of(folder))["relaxed_fooling_rate"])
     told = (
         r"expected answers to all 13 problems of the seed 'snli:7', itself and its variants, "
         r"got 12: a limit of samples cuts seeds; leave it out and limit the seeds$"
     )
     with pytest.raises(ValueError, match=told):
-        answers.figures(rows[:-1])
+        answers.figures(rows[:-1], settings_of(folder))
     whole, left_out = answers.whole_seeds(rows[:-1])
     assert {row["seed_id"] for row in whole} == {f"snli:{i}" for i in range(7)}
     assert (len(whole), left_out) == (8 + 72 - 13, 1)
@@ -115,7 +115,7 @@ def test_problems_are_those_of_predict(folder: Path) -> None:
 def test_answer() -> None:
     """Spellings of a letter are summed; without any letter, labels are equally probable."""
     problem = {"variant_id": "v", "seed_id": "s", "label": 2, "subsamples": [1], "n_problems": 3,
-               "text_digest": "md5:0123456789abcdef"}  # fmt: skip
+               "text_digest": "md5:0123456789abcdef", answers.CONFIG: "snli"}  # fmt: skip
     texts = {"premise": "A dog.", "hypothesis": "A cow."}
     logs = [math.log(p) for p in (0.1, 0.3, 0.2, 0.3, 0.05, 0.05)]
     prompt = read_prompt("none")
@@ -131,7 +131,7 @@ def test_answer() -> None:
     result = answers.answer(problem | texts, shuffled, logs)
     assert result["probabilities"] == pytest.approx([0.35, 0.4, 0.25])
     assert (result["prediction"], result["letter"]) == (1, "A")
-    written = [answers.answer_in_words(problem | texts, shuffled, x) for x in ("B", "neutral", "?")]
+    written = [answers.answer(problem | texts, shuffled, x) for x in ("B", "neutral", "?")]
     assert [row["prediction"] for row in written] == [0, 1, -1]
     assert [row["letter"] for row in written] == ["B", "A", ""]
 
@@ -139,15 +139,14 @@ def test_answer() -> None:
 def test_answers_in_words_are_read_as_by_predict(folder: Path) -> None:
     problem = answers.load_problems(settings_of(folder), "snli")[0]
     message = f"**B**\n\n{read_prompt('none').text('It rains.', 'It pours.')} C"
-    result = answers.answer_in_words(problem, read_prompt("snli"), message)
+    result = answers.answer(problem, read_prompt("snli"), message)
     assert (result["prediction"], result["answer_text"]) == (1, "**B**")
 
 
 def test_an_exported_folder_stands_alone(folder: Path, tmp_path: Path) -> None:
     export_lm_eval(Exported(folder=folder), tmp_path / "out")
     rows = answered(folder, "snli")
-    of_task = [row | {"config": "snli"} for row in rows]
-    (tmp_path / "rows.json").write_text(json.dumps(of_task))
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
     code = """
 import json, sys
 sys.modules["merge_metric"] = sys.modules["merge_dataset"] = None  # importing them fails
@@ -164,7 +163,7 @@ print(json.dumps(dict(zip(module.FIGURES, made))))
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    expected = answers.figures(rows)
+    expected = answers.figures(rows, settings_of(folder))
     assert json.loads(done.stdout) == {name: expected[name] for name in answers.figure_names((90,))}
     for path in (tmp_path / "out").rglob("*.py"):
         assert "merge_metric." not in path.read_text(encoding="utf-8").replace("`merge_metric.", "")
@@ -218,14 +217,7 @@ def rendered(task: dict[str, Any], question: str) -> str:
     assert task["doc_to_text"] == QUESTION
     few = task.get("fewshot_config", {"samples": []})
     shown = "".join(
-        sample[QUESTION]
-        + few["target_delimiter"]
-        + (
-            sample[ANSWER]
-            if few["doc_to_target"] == ANSWER
-            else few["doc_to_choice"][sample["label"]]
-        )
-        + task["fewshot_delimiter"]
+        sample[QUESTION] + few["target_delimiter"] + sample[ANSWER] + task["fewshot_delimiter"]
         for sample in few["samples"]
     )
     return str(task["description"] + shown + question)
