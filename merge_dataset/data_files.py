@@ -366,7 +366,7 @@ def column_names(path: Path) -> list[str]:
     """Read the names of a CSV file's columns, or the keys in the first line of JSON lines."""
     if _kind(path)[0] in _CSV:
         return list(next(_read_delimited(path, f"{path}: line "), Row("")).columns)
-    return list(next(_readable(read_file(path, f"{path}: line ")), Row("")).columns)
+    return list(next(readable(read_file(path, f"{path}: line ")), Row("")).columns)
 
 
 def line_number(path: Path, row: int) -> int:
@@ -374,7 +374,8 @@ def line_number(path: Path, row: int) -> int:
     return next(islice(read_file(path), row, None)).line
 
 
-def _readable(rows: Iterable[Row]) -> Iterator[Row]:
+def readable(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield rows; raise the error of one that cannot be read."""
     for row in rows:
         if row.problem:
             raise row.error
@@ -397,7 +398,7 @@ def read_rows(
             f"{' and no '.join(lacking)} among {', '.join(header) or 'none'}"
         )
     names = [name for name in (*required, *optional) if name in header]
-    for row in _readable(rows):
+    for row in readable(rows):
         number = row.line
         yield number, {name: row.columns[name] or "" for name in names}
     if path.read_bytes()[-1:] not in (b"\n", b"\r"):
@@ -414,7 +415,7 @@ def read_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> It
     decides. In CSV all but lists are strings. Columns that are not there are null.
     """
     is_csv, place = _kind(path)[0] in _CSV, f"{path}: line "
-    header, rows = column_names(path), _readable(read_file(path, place))
+    header, rows = column_names(path), readable(read_file(path, place))
     types = {name: NUMBERS if NUMBERS in kinds else pa.string() for name, kinds in columns.items()}
     some: list[Row] | None = None
     while is_csv and (some is None or len(some) == _ROWS):
@@ -429,7 +430,7 @@ def read_batches(path: Path, columns: Mapping[str, Sequence[pa.DataType]]) -> It
     if is_csv:
         return
     for name, kinds in columns.items():
-        again = _readable(read_file(path, place)) if len(kinds) > 1 and name in header else ()
+        again = readable(read_file(path, place)) if len(kinds) > 1 and name in header else ()
         values = (value for row in again if (value := row.columns.get(name)) is not None)
         value = next(values, None)
         fitting = (kind for kind in kinds if value is None or _KINDS[kind][1](value))

@@ -16,7 +16,7 @@ from zipfile import BadZipFile, ZipFile
 
 import pyarrow as pa
 
-from merge_dataset.data_files import column_names, read_file
+from merge_dataset.data_files import column_names, read_file, readable
 from merge_dataset.files import naming_damage
 from merge_metric.frame.checks import ANSWER_TEXT, REQUIRED
 from merge_metric.frame.relations import DatasetRelations
@@ -107,9 +107,7 @@ def read_log(path: Path, folder: Path | None, merging: Merging) -> pa.Table:
 
 def _of_lm_eval(path: Path) -> Iterator[_Sample]:
     """Yield the samples; a line has the answer that one filter left."""
-    for line in read_file(path, f"{path}: line "):
-        if line.problem:
-            raise line.error
+    for line in readable(read_file(path, f"{path}: line ")):
         logged = line.columns
         asked, answers = list(logged["arguments"].values()), logged["filtered_resps"]
         answer, target = answers[0], str(logged["target"])
