@@ -147,16 +147,17 @@ def open_predictions(
         if path.suffix != ".parquet":
             folder = kept.enter_context(TemporaryDirectory(prefix="merge-nli-"))
             stored = Path(folder, "columns.parquet")
+            noted = None
             if of_harness := is_log(path):
                 answers = read_log(path, dataset, merging or Merging())
                 names = [name for name in _TYPES if name in answers.column_names]
                 letters = answers["letter"].to_pylist() if "letter" in answers.column_names else []
                 counts = Counter(f"letter_{letter}" for letter in sorted(letters) if letter)
-                about = {"name": model_in(path), **counts}
-                tables = iter([with_metadata(answers.select(names), about)])
+                noted = described({"name": model_in(path), **counts})
+                tables = iter([answers.select(names)])
             else:
                 tables = data_files.read_batches(path, _TYPES)
-            write_tables(stored, tables)
+            write_tables(stored, tables, noted)
         with naming_damage(path), open_parquet(stored) as opened:
             schema, rows = opened.schema_arrow, opened.metadata.num_rows
             labels = labels_of(schema) if LABELS_KEY in (schema.metadata or {}) else None

@@ -14,7 +14,7 @@ from helpers.subsampled_folder import write_folder
 
 from merge_dataset.schema import LABELS
 from merge_metric import Evaluation, compare_models, read_predictions, score_file
-from merge_metric.frame.predictions import model_name
+from merge_metric.frame.predictions import model_name, open_predictions
 
 Rows = list[dict[str, Any]]
 WORDS = ("True", "Neither", "False")
@@ -41,7 +41,7 @@ def lines(path: Path, samples: Iterable[dict[str, Any]]) -> Path:
 
 def ours(row: dict[str, Any]) -> dict[str, Any]:
     kept = {name: row[name] for name in ("variant_id", "seed_id", "label", "subsamples")}
-    return kept | {"prediction": row["code"], "n_problems": 7, "config": "snli"}
+    return kept | {"prediction": row["code"], "n_problems": 7, "letter": "ABC"[row["code"]]}
 
 
 def about(row: dict[str, Any], *, by: str) -> dict[str, Any]:
@@ -207,6 +207,9 @@ def test_figures_of_logs(folder: Path, rows: Rows, tmp_path: Path) -> None:
     seeds = [row for row in rows if row["variant_id"] == row["seed_id"]]
     share = sum(row["code"] == row["label"] for row in seeds) / len(seeds)
     assert expected["seed_accuracy"] == share
+    description = open_predictions(second, folder).description
+    assert description["name"] == "some/model"
+    assert description["letter_B"] == sum(row["code"] == 1 for row in rows)
     loaded = Evaluation.load(second, folder, n_bootstrap=0)
     assert loaded.name == "some/model"
     kept = loaded.save(tmp_path / "kept.parquet")
