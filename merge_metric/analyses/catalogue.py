@@ -85,6 +85,8 @@ def analyse(
         given = {key: options.pop(key) for key in options.keys() - parameters.keys()}
         options["settings"] = replace(parameters["settings"].default, **given)
     table = make(request, **options)
+    if chosen.needs and not table.rows:
+        raise ValueError(f"{name}: expected {chosen.needs}, got none")
     mixtures = ((config, text) for (_, config), text in (request.mixtures or {}).items() if text)
     notes = [f"{config}: {text[0].lower()}{text[1:]}" for config, text in mixtures]
     if cluster and "n_bootstrap" in chosen.options:

@@ -56,6 +56,8 @@ class Analysis:
     """Whether figures depend on the number of variants per seed; a note tells of mixed numbers."""
     clusters: bool = False
     """Whether it uses clusters of seeds; with `n_bootstrap` it always does."""
+    needs: str = ""
+    """Rows without which there is no table; empty where one without rows is a result."""
     text: str = ""
     """Template of its table's title and, in further paragraphs, of the notes."""
 

@@ -50,16 +50,20 @@ MANIFEST: Final = "manifest.json"
 _COUNTS: Final = "counts.json"
 
 
+def _require(is_there: bool, run: Path, name: str, command: str) -> None:
+    if not is_there:
+        raise FileNotFoundError(
+            f"{run}: expected a run folder with {name} as its record says, found none; run: "
+            f"merge-nli {command} --run {run}"
+        )
+
+
 def file_of_build(run: Path, name: str) -> Path:
     """Return the path of a file of a finished build, checked against its record."""
     manifest = run / MANIFEST
     recorded = read_record(manifest).get("files", {}) if manifest.is_file() else {}
     whole = not changed_files(run, {name: recorded[name]} if name in recorded else {})
-    if not whole or not manifest.is_file() or not (run / name).is_file():
-        raise FileNotFoundError(
-            f"{run}: expected a run folder with {name} as recorded in its {MANIFEST}, found none; "
-            f"run: merge-nli build --run {run}"
-        )
+    _require(whole and manifest.is_file() and (run / name).is_file(), run, name, "build")
     return run / name
 
 
@@ -68,18 +72,17 @@ def read_counts(run: Path) -> dict[str, Any]:
     path, suggested = run / _COUNTS, run / "suggested.json"
     for make in (MAKERS.get("counts"), None):
         record = read_record(path) if path.is_file() and suggested.is_file() else {}
-        is_current = record and record["made_from"] == digest_of_file(suggested)
+        is_current = bool(record) and record["made_from"] == digest_of_file(suggested)
         if is_current and not changed_files(run, record["files"]):
-            return record
+            break
         if make:
             log.info(
                 "%s: counting what each filter lets pass, which takes longer than a build", run
             )
             make(run)
-    raise FileNotFoundError(
-        f"{run}: expected a run folder with {_COUNTS} of its present files, found none; run: "
-        f"merge-nli analyse filters --run {run}"
-    )
+    else:
+        _require(False, run, _COUNTS, "analyse filters")
+    return record
 
 
 # --- Problems that share a word ---

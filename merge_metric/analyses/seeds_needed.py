@@ -257,11 +257,6 @@ def power(request: Request, *, difference: float = 2.0, settings: Settings = USU
                 answers_of(first, second), difference=difference, settings=settings
             )
             rows += [who | row for row in of_pair]
-    if not rows:
-        raise ValueError(
-            "expected predictions of two models for a configuration, got none; a model and "
-            "`merge-nli baseline majority` are two"
-        )
     units = resampled_units(request.cluster)
     return titled("power", rows, units=units, difference=difference)
 

@@ -75,11 +75,6 @@ def signals(
     rows = [row for of in every for row in _rows(of, request.cluster, bins, settings)]
     names = ((of, name) for of in every for name in of.columns)
     unknown = dict.fromkeys(n for of, n in names if np.isnan(_floats(of.table, n)).all())
-    if not rows:
-        raise ValueError(
-            "expected signals of the variants, got none that is known: "
-            f"{', '.join(unknown)}; build the dataset again, and merge-nli signals before it"
-        )
     return titled(
         "signals",
         rows,

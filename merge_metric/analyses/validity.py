@@ -184,11 +184,6 @@ def good_table(
     rows: Sequence[Row], settings: Settings, cluster: str = "", *, model_first: bool = False
 ) -> Table:
     """Make the table of `good_rows` of any frames."""
-    if not rows:
-        raise ValueError(
-            "expected variants that are good by their `quality`, which `merge-nli build` fills "
-            "where a masked LM's ranks or likelihoods are known, or by annotations, got none"
-        )
     limits = {row["config"]: row["limit"] for row in rows if row["limit"] is not None}
     return titled(
         "good",

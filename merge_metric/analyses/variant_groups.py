@@ -134,15 +134,13 @@ def mlms(
             where = f"{frame.model}, {frame.config}"
             log.warning("%s: left out, as there are no variants of it: %s", where, empty)
         rows += _fixed_rows(frame, origins, groups, settings)
-    if unknown and rows:
-        log.warning("left out, as not in the mapping to MLMs: %s", ", ".join(unknown))
-    advice = (
-        f", of a model in the mapping to MLMs, such as {', '.join(list(given)[:3])}; not in it: "
-        f"{', '.join(unknown)}; name a model as there with NAME=FILE, or give a mapping: "
-        "--mlm-map FILE"
-    )
-    advice *= bool(unknown)
-    return contrast_table("mlms", rows, settings, fixed=True, advice=advice)
+    if unknown:
+        log.warning(
+            "left out, as not in the mapping to MLMs: %s; name a model as there with NAME=FILE, "
+            "such as %s, or give a mapping: --mlm-map FILE",
+            *(", ".join(unknown), ", ".join(list(given)[:3])),
+        )
+    return contrast_table("mlms", rows, settings, fixed=True)
 
 
 OWN_SEEDS: Final = "own seeds"
@@ -266,16 +264,9 @@ def rows_of_counts(
 
 
 def contrast_table(
-    name: str,
-    rows: Sequence[Row],
-    settings: Settings,
-    *,
-    fixed: bool = False,
-    advice: str = "",
+    name: str, rows: Sequence[Row], settings: Settings, *, fixed: bool = False
 ) -> Table:
     """Make the table of `rows_of_counts`; if `fixed`, seeds are the same in all subsamples."""
-    if not rows:
-        raise ValueError(f"expected seeds with variants of every group, got none{advice}")
     ct, about = settings.correctness_threshold, ("config", "model", "contrast")
     changing = any(row["seeds_per_subsample"] < row["n_seeds"] for row in rows)
     contrasts = {tuple(row[key] for key in about) for row in rows}

@@ -63,20 +63,16 @@ def format_of(path: Path) -> ReportFormat:
     >>> format_of(Path("report.md"))
     'markdown'
     """
-    if path.suffix in SUFFIXES and not path.is_dir():
-        return SUFFIXES[path.suffix]
-    raise ValueError(
-        f"{path}: expected a file whose name ends in {', '.join(SUFFIXES)}, got "
-        f"{'a folder' if path.is_dir() else repr(path.suffix) if path.suffix else 'no suffix'}; "
-        "change it, or say the format with `output`"
-    )
+    plots.require_suffix(path, SUFFIXES)
+    return SUFFIXES[path.suffix]
 
 
 def require_report_or_none(path: Path) -> None:
-    """Raise FileExistsError if the path is a file that is no earlier report."""
-    if path.is_file() and path.stat().st_size and not _SIGNATURE.search(path.read_bytes()):
+    """Raise FileExistsError if the path is anything but an earlier report."""
+    others = path.is_file() and path.stat().st_size and not _SIGNATURE.search(path.read_bytes())
+    if path.is_dir() or others:
         raise FileExistsError(
-            f"{path}: expected no file or an earlier report, found another file; name another file "
+            f"{path}: expected no file or an earlier report, found another; name another file "
             "with --out, or move that one away"
         )
 

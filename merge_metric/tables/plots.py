@@ -212,13 +212,18 @@ def distinct(rows: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
     return list(dict.fromkeys(row[key] for row in rows))
 
 
+def require_suffix(path: Path, suffixes: Iterable[str]) -> None:
+    """Raise ValueError unless a file has one of some suffixes, which say its format."""
+    if path.suffix not in suffixes:
+        raise ValueError(
+            f"{path}: expected a file whose name ends in {', '.join(suffixes)}, got "
+            f"{repr(path.suffix) if path.suffix else 'no suffix'}"
+        )
+
+
 def check_output(path: Path) -> None:
     """Raise, before any work, if a plot cannot be saved to a path, or matplotlib is missing."""
-    if path.suffix not in FORMATS:
-        raise ValueError(
-            f"{path}: expected a plot's file to end in {', '.join(FORMATS)}, "
-            f"got {repr(path.suffix) if path.suffix else 'no suffix'}"
-        )
+    require_suffix(path, FORMATS)
     import matplotlib  # noqa: F401 - whether it is there
 
 

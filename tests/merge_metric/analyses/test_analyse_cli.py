@@ -144,7 +144,7 @@ def test_the_help_lists_the_analyses() -> None:
         ("curves", ["{}/a-union.parquet"],
          "to answer different problems, as all are of the model a, got"),
         ("accuracy", ["--test", "{}/a-test.parquet"], "got those of 'a-test'; name them alike"),
-        ("mlms", [], "not in it: a, b; name a model as there"),
+        ("mlms", [], "mlms: expected seeds with variants of every group, of models in the mapping"),
         ("mlms", ["--mlm-map", "{}/none.toml"], "none.toml"),
         ("calibration", [], "expected label probabilities"),
         ("stability", [], "s: expected more seeds than are drawn, got 60, of which 500"),

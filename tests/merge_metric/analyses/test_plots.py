@@ -165,7 +165,7 @@ def test_files_of_plots(figure: Callable[[], Figure], suffix: str, tmp_path: Pat
 
 def test_other_formats_are_refused(figure: Callable[[], Figure], tmp_path: Path) -> None:
     for name in ("plot.jpg", "plot"):
-        with pytest.raises(ValueError, match=r"expected a plot's file to end in \.png, \.svg"):
+        with pytest.raises(ValueError, match=r"expected a file whose name ends in \.png, \.svg"):
             save(figure(), tmp_path / name)
     assert not list(tmp_path.iterdir())
 

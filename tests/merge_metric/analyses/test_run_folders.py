@@ -157,8 +157,8 @@ def test_table_5_by_hand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("shared_words.parquet", "counts.json of its present files"),
-        ("variants.parquet", "variants.parquet as recorded in its manifest.json"),
+        ("shared_words.parquet", "counts.json as its record says"),
+        ("variants.parquet", "variants.parquet as its record says"),
         ("counts.json", "counts.json"),
     ],
 )

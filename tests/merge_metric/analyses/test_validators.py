@@ -135,10 +135,10 @@ def test_the_command_reads_a_dataset_or_a_run(tmp_path: Path) -> None:
         ([], "provenance: expected a dataset folder, got none; add --dataset FOLDER, or a run "),
         (["--run", run, *options], "provenance: expected --run alone, got --dataset too"),
         (["--run", dataset],
-         "expected a run folder with replacements.parquet as recorded in its manifest.json, found"),
+         "expected a run folder with replacements.parquet as its record says, found none"),
         (["--run", tmp_path / "x"], "x: expected a run folder with"),
         ([*options, "--config", "s_paraphrases"], "expected variants that masked LMs validated"),
         ([run / "replacements.parquet", *options], "expected no predictions files, got"),
-        (["--run", changed], "expected a run folder with replacements.parquet as recorded"),
+        (["--run", changed], "expected a run folder with replacements.parquet as its record says"),
     ):  # fmt: skip
         assert message in refused("analyse", "provenance", *arguments), arguments
