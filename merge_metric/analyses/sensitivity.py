@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, Final
 
@@ -126,25 +127,12 @@ def _over_domains(
 
 def plot_fooling(table: Table) -> plots.Figure:
     """Draw a panel per configuration, a bar per model: strict within relaxed."""
-    rows = [row for row in table.rows if row["averaged"] is None]
-    of_configs, models = plots.grouped(rows, "config"), distinct(rows, "model")
-    figure, axes_of = plots.model_panels(list(of_configs), models, "fooled seeds, %")
-    tops = (max(row[RELAXED] or 0.0, (row[f"{RELAXED}_ci"] or (0, 0))[1]) for row in rows)
-    top = max(tops, default=0.0)
-    for axes, of_config in zip(axes_of, of_configs.values(), strict=True):
-        by_model = {row["model"]: row for row in of_config}
-        shown = [by_model.get(model, {}) for model in models]
-        for key, label, colour, offset in (
-            (RELAXED, f"changed ({CATALOGUE[RELAXED].symbol})", "#56B4E9", 0.12),
-            (STRICT, f"to the opposite ({CATALOGUE[STRICT].symbol})", "#0072B2", -0.12),
-        ):
-            plots.draw_bars(axes, [row.get(key) for row in shown], label, 0, 1, (colour,))
-            for place, row in enumerate(shown):  # intervals of the two rates stand side by side
-                if bounds := row.get(f"{key}_ci"):
-                    axes.vlines(place + offset, *bounds, color="black", linewidth=1.0)
-        plots.percent_axis(axes, top)
-    plots.legend_below(figure)
-    return figure
+    rows = tuple(row for row in table.rows if row["averaged"] is None)
+    series = {
+        f"changed ({CATALOGUE[RELAXED].symbol})": RELAXED,
+        f"to the opposite ({CATALOGUE[STRICT].symbol})": STRICT,
+    }
+    return plots.bar_panels(replace(table, rows=rows), series, "fooled seeds, %", nested=True)
 
 
 # --- By numbers of parameters ---

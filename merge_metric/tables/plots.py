@@ -29,6 +29,7 @@ DASHES: Final = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 """Line styles, which distinguish lines in greyscale too."""
 
 _BARS: Final = (PALETTE[0], PALETTE[4], PALETTE[2], PALETTE[1], PALETTE[3])
+_NESTED: Final = (PALETTE[5], PALETTE[0])
 _HATCHES: Final = ("", "////", "....", "xxxx", "----")
 
 FORMATS: Final = (".png", ".svg", ".pdf")
@@ -247,34 +248,47 @@ def save_all(figures: Iterable[tuple[str, Figure]], folder: Path) -> list[Path]:
 
 
 def bar_panels(
-    table: Table, series: Mapping[str, str], label: str, panel: str = "config", at: str = "model"
+    table: Table,
+    series: Mapping[str, str],
+    label: str,
+    panel: str = "config",
+    at: str = "model",
+    *,
+    nested: bool = False,
 ) -> Figure:
-    """Draw groups of hatched bars at the values of column `at`; a panel per value of `panel`."""
-    panels_rows, places = grouped(table.rows, panel), distinct(table.rows, at)
-    figure, column = model_panels(list(panels_rows), places, label, len(series))
-    for axes, of_panel in zip(column, panels_rows.values(), strict=True):
-        rows = {row[at]: row for row in of_panel}
+    """Draw groups of hatched bars at the values of column `at`; a panel per value of `panel`.
+
+    If `nested`, bars stand within one another, with their intervals side by side.
+    """
+    groups, places = grouped(table.rows, panel), distinct(table.rows, at)
+    figure, column = panels(len(groups), 1)
+    n_bars = 1 if nested else len(series)
+    width = max(COLUMN, 0.9 + (0.12 + 0.16 * n_bars) * len(places))
+    figure.set_size_inches(min(width, PAGE), 2.0 * len(groups) + 0.7)
+    tops = [0.0]
+    for (axes,), (title, of_panel) in zip(column, groups.items(), strict=True):
+        axes.set_title(title, fontsize="medium")
+        axes.set_ylabel(label)
+        name_bars(axes, places)
+        by_place = {row[at]: row for row in of_panel}
+        rows = [by_place.get(place, {}) for place in places]
         for number, (name, key) in enumerate(series.items()):
-            values = [rows.get(place, {}).get(key) for place in places]
-            draw_bars(axes, values, name, number, len(series))
+            values = [row.get(key) for row in rows]
+            if not nested:
+                draw_bars(axes, values, name, number, n_bars)
+                continue
+            draw_bars(axes, values, name, 0, 1, _NESTED[number:])
+            tops += [value or 0.0 for value in values]
+            for place, row in enumerate(rows):
+                if bounds := row.get(f"{key}_ci"):
+                    tops.append(bounds[1])
+                    axes.vlines(place + 0.12 - 0.24 * number, *bounds, color="black", linewidth=1)
         axes.set_ylim(0, 1)
         percent_ticks(axes.yaxis)
+    if nested:
+        percent_axis(figure.axes[0], max(tops))  # whose scale the others share
     legend_below(figure)
     return figure
-
-
-def model_panels(
-    configs: Sequence[str], models: Sequence[str], label: str, n_bars: int = 1
-) -> tuple[Figure, list[Axes]]:
-    """Make a figure with stacked panels, one per configuration, for bars at each model."""
-    figure, columns = panels(len(configs), 1)
-    width = max(COLUMN, 0.9 + (0.12 + 0.16 * n_bars) * len(models))
-    figure.set_size_inches(min(width, PAGE), 2.0 * len(configs) + 0.7)
-    for (axes,), config in zip(columns, configs, strict=True):
-        axes.set_title(config, fontsize="medium")
-        axes.set_ylabel(label)
-        name_bars(axes, models)
-    return figure, [axes for (axes,) in columns]
 
 
 def percent_axis(axes: Axes, top: float) -> None:

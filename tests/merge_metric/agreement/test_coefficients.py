@@ -239,8 +239,6 @@ def test_the_command(tmp_path: Path) -> None:
     assert [who_said[key] for key in ("both", "a_only", "b_only", "neither")] == [n - 2, 0, 1, 1]
     assert tables["meaning"]["rows"][0]["by_all"] == pytest.approx((n - 2) / n)
     assert [row["group"] for row in tables["meaning"]["rows"]] == ["", "snli", "ann", "bo"]
-    drawn = refused(*words, "--plots", tmp_path / "plots")
-    assert "--plots: expected scores of fluency and reasoning" in drawn
     text = run(*words).stdout
     assert "κ linear" not in text
     assert "Paraphrases that mean the same as their original" in text
