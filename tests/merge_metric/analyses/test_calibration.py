@@ -1,4 +1,4 @@
-"""Calibration against scikit-learn, and against plain loops over resampled seeds."""
+"""Calibration against scikit-learn and plain loops; shift and confidence against an oracle."""
 
 import random
 from pathlib import Path
@@ -6,12 +6,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import metric_oracle as oracle
+from helpers.analysed import answered, given
 from helpers.dataset_files import write_predictions
-from helpers.sensitivity_data import LETTERS, answer_rows, write_lines
+from helpers.metric_oracle import columns, problems, random_problems
+from helpers.sensitivity_data import (
+    LETTERS,
+    answer_rows,
+    run_with_probabilities,
+    write_lines,
+)
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss
 
 from merge_metric import analyse
+from merge_metric.analyses.sensitivity import confidence, shift
+from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import seed_weights
 
@@ -79,8 +89,48 @@ def test_intervals_are_those_of_repeated_seeds(
     for drawn in weights:
         times = dict(zip(ids, drawn.astype(int).tolist(), strict=True))
         sums = np.zeros((BINS, 2))
-        for row, confidence, bin_of in zip(others, sure, bins, strict=True):
+        for row, of_answer, bin_of in zip(others, sure, bins, strict=True):
             right = row["prediction"] == row["label"]
-            sums[bin_of] += np.array([1, confidence - right]) * times[row["seed_id"]]
+            sums[bin_of] += np.array([1, of_answer - right]) * times[row["seed_id"]]
         values.append(abs(sums[:, 1]).sum() / sums[:, 0].sum())
     assert table.rows[1]["ece_ci"] == pytest.approx(np.quantile(values, [0.025, 0.975]).tolist())
+
+
+def test_shift_and_confidence_are_those_of_the_oracle() -> None:
+    rng = random.Random(11)
+    runs, exact = list[Frame](), dict[tuple[str, str], dict[str, float | None]]()
+    for config in ("snli", "mnli-m"):
+        problems_ = random_problems(rng, seeds=12, variants=(1, 5), subsamples=2)
+        for model in "ab":
+            rows = answered(problems_, rng, 0.6)
+            of_rows = columns(rows, subsamples=True)
+            one, after, before = run_with_probabilities(rows, of_rows, model, config)
+            runs.append(one)
+            # Rows that no subsample drew do not belong to the data.
+            drawn = [n for n, row in enumerate(rows) if row.subsamples]
+            some = ([item[n] for n in drawn] for item in (rows, after, before))
+            result = oracle.divergences(*some)
+            changed = [rows[n].prediction != rows[n].own for n in drawn
+                       if rows[n].own == rows[n].gold]  # fmt: skip
+            result |= {"n_changed": sum(changed), "n_unchanged": changed.count(False)}
+            exact[model, config] = result
+    of_shift, of_confidence = shift(given(*runs)).rows, confidence(given(*runs)).rows
+    for table, part in ((of_shift, ("jsd", "ks", "n_")), (of_confidence, ("sigma", "n_"))):
+        assert [(row["model"], row["config"]) for row in table[:4]] == list(exact)
+        for row in table[:4]:
+            expected = exact[row["model"], row["config"]]
+            keys = [key for key in expected if key.startswith(part)]
+            assert keys
+            close = pytest.approx({key: expected[key] for key in keys}, abs=1e-12)
+            assert {key: row[key] for key in keys} == close
+
+
+def test_where_nothing_changes_there_is_nothing_to_say() -> None:
+    rows = problems("E E EE")
+    one, *_ = run_with_probabilities(rows, columns(rows))
+    (row,) = shift(given(one)).rows
+    assert (row["n_changed"], row["jsd_changed"], row["ks_changed"]) == (0, None, None)
+    assert row["jsd_unchanged"] is not None
+    notes = shift(given(one)).notes + confidence(given(one)).notes
+    assert not any("Changed less" in note for note in notes)
+    assert "–" in shift(given(one)).to_text()

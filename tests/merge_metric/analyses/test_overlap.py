@@ -2,20 +2,25 @@
 
 import random
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from helpers.dataset_files import write_predictions
 from helpers.sensitivity_data import answer_rows, sentence, write_lines
+from helpers.tiny_models import sentences, tiny_model
 from numpy.typing import NDArray
+from transformers import AutoModel, AutoTokenizer
 
 from merge_metric.analyses import Request
 from merge_metric.analyses.overlap import (
     cosine_distances,
     fuzzy_match,
     histogram_divergence,
+    load_encoder,
     overlap,
 )
 from merge_metric.frame.answer_table import PredictionsSource
@@ -152,3 +157,21 @@ def test_distances_of_variants_that_change_predictions(folder: Path) -> None:
     table = overlap(one, encoder=encode)
     assert table.rows[0]["distance_changed"] is table.rows[0]["distance_jsd"] is None
     assert table.to_text().splitlines()[4].split()[-2:] == ["–", "–"]
+
+
+def states(folder: Path, text: str) -> NDArray[np.float64]:
+    """Last-layer vectors (tokens, d) of one sentence alone."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        result = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]
+    return np.asarray(result, np.float64)
+
+
+def test_weights_in_half_precision_are_run_in_full(tmp_path: Path) -> None:
+    texts = sentences(3)
+    folder = shutil.copytree(tiny_model("bert-uncased"), tmp_path / "half")
+    AutoModel.from_pretrained(folder, dtype=torch.float16).save_pretrained(folder)
+    result = load_encoder(str(folder))(texts)
+    expected = np.array([states(folder, text).mean(axis=0) for text in texts])
+    np.testing.assert_allclose(result, expected, atol=1e-5)

@@ -1,10 +1,7 @@
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-from helpers.commands import refused
 from helpers.dataset_files import write_predictions
 from helpers.latex import PDFLATEX, compiled
 
@@ -64,14 +61,6 @@ def test_facts_of_other_makers() -> None:
         "label order evidence: e,n,c is right on 75.0% of 40 seeds, the next best order, e,c,n, on "
         "25.0%, p = 0.0001"
     )
-
-
-def test_missing_extra_is_named_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    options = ("--dataset", "none", "--out", "r.md", "--figures", "plots")
-    told = refused("report", "none.parquet", *options)
-    expected = "error: this command needs matplotlib; run: pip install 'merge-nli[report]'\n"
-    assert told == expected
 
 
 def test_no_local_paths(case: Any, tmp_path: Path) -> None:
