@@ -86,7 +86,7 @@ WAYS = (
     Way("probabilities of two labels", lambda r, p, g: [[0.5, 0.5] for _ in p],
         "refused", "array of shape"),
     Way("no number for a pair", lambda r, p, g: [[float("nan")] * 3, *[[1, 0, 0]] * (len(p) - 1)],
-        "refused", "the model overflows"),
+        "refused", "models may overflow"),
     Way("half a label", lambda r, p, g: [0.5, *[0.0] * (len(p) - 1)],
         "refused", "got the label 0.5"),
     Way("numbers as text", lambda r, p, g: [str(n) for n in g], "refused", "got the label '"),

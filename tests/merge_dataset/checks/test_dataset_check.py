@@ -261,7 +261,7 @@ def test_wrong_provenance(dataset: Path) -> None:
     ]
     path.write_text("{}")
     (problem,) = check_dataset(dataset)
-    assert "expected the keys ['source', 'config'" in problem
+    assert "expected a record with source, config" in problem
 
 
 @pytest.mark.parametrize(
