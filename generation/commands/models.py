@@ -51,7 +51,6 @@ def models_command(
     """
     from generation.suggestions.store import mlm_names, wanted_mlms
     from merge_metric.models.inspection import CLASSIFIER, HEADS, find_head
-    from merge_metric.models.label_order import check_order_asked
     from merge_metric.models.pair_model import ModelRequest
     from merge_metric.models.readiness import (
         inspect_models,
@@ -62,7 +61,6 @@ def models_command(
 
     if not (models or preset or recipe):
         raise ValueError("expected ids or folders of models, --preset or --recipe, got none")
-    check_order_asked(label_order)
     machine = this_machine(device)
     request = ModelRequest(model="", dtype=dtype, label_order=label_order)
     listed, _ = read_list(preset, only)

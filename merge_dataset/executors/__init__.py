@@ -15,12 +15,12 @@ import pkgutil
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any, Final, Literal, Self, TypeVar
 
 from merge_dataset.files import read_json, write_json
@@ -213,22 +213,20 @@ def _progress(results: Path, total: int) -> Iterator[None]:
     from tqdm import tqdm
 
     ended = Event()
-    with tqdm(total=total, desc="blocks", unit="block") as bar:
 
-        def follow() -> None:
-            last_look = False
-            while not last_look:
-                last_look = ended.wait(1.0)
-                if more := sum(1 for _ in results.glob("*.json")) - bar.n:
-                    bar.update(more)
+    def follow() -> None:
+        with tqdm(total=total, desc="blocks", unit="block") as bar:
+            is_last = False
+            while not is_last:
+                is_last = ended.wait(1.0)
+                bar.update(sum(1 for _ in results.glob("*.json")) - bar.n)
 
-        follower = Thread(target=follow, daemon=True)
-        follower.start()
+    with ThreadPoolExecutor(1) as follower:
+        follower.submit(follow)
         try:
             yield
         finally:
             ended.set()
-            follower.join()
 
 
 # --- Blocks in processes of one command ---

@@ -101,12 +101,6 @@ def label_of(word: str, known: tuple[str, ...] = LABELS) -> int | None:
     return folded.index(name) if folded.count(name) == 1 else None
 
 
-def check_order_asked(text: str | None, known: tuple[str, ...] = LABELS) -> None:
-    """Check an order that a user gives, before any model is looked at."""
-    if text and text != SEEDS:
-        parse_order(text, known)
-
-
 def read_order(
     id2label: Mapping[int, str],
     name: str = "label order from seeds",

@@ -28,7 +28,6 @@ from merge_metric.models.prompts import (
     PromptTokens,
     common_prefix,
     encoded,
-    require_chat_template,
     written_prompts,
 )
 from merge_metric.models.templates import Prompt
@@ -379,8 +378,6 @@ class WritingModel:
         self, loaded: Loaded, *, prompt: Prompt, words: Words, chat_template: bool = False
     ) -> None:
         """Wrap a live `*ForCausalLM`."""
-        if chat_template:
-            require_chat_template(loaded.tokenizer, loaded.name)
         self._loaded, self.prompt, self.words, self.chat = loaded, prompt, words, chat_template
 
     def describe(self) -> Description:

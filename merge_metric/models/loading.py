@@ -141,7 +141,7 @@ def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:
     for is_unused, names, where in (
         (request.answers == "letters", (*of_words, "samples", "temperature", "max_answer_tokens"),
          "with `answers` words"),
-        (kind != "remote", of_words, "for a language model on a server"),
+        (kind != "remote", of_words, "for a model on a server"),
         (not request.base_url, ("max_requests",), "for a model on a server"),
         (kind != "classifier" or not request.base_url, ("pair_separator",),
          "for a classifier on a server"),

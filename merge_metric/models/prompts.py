@@ -194,15 +194,6 @@ _FORMS: Final = (" ", "")
 """Separators of "Answer:" and the letter: a space, as in the template, or nothing."""
 
 
-def require_chat_template(tokenizer: Any, name: str) -> None:
-    """Raise ValueError if a tokenizer has no chat template."""
-    if not tokenizer.chat_template:
-        raise ValueError(
-            f"{name}: expected a tokenizer with a chat template, got one without: leave out "
-            f"`chat_template`, or take the model's instruction-tuned version"
-        )
-
-
 def written_prompts(
     tokenizer: Any, prompt: Prompt, pairs: Sequence[tuple[str, ...]], *, chat: bool, **more: Any
 ) -> list[str]:
@@ -240,8 +231,6 @@ class PromptTokens:
     def __init__(self, tokenizer: Any, prompt: Prompt, *, chat: bool = False) -> None:
         """Find the letters' tokens and the shared beginning; `chat` asks in the chat template."""
         name = type(tokenizer).__name__
-        if chat:
-            require_chat_template(tokenizer, name)
         self._tokenizer, self._prompt, self._chat = tokenizer, prompt, chat
         self._choices, n_fields = prompt.template.letters, len(prompt.template.fields)
         probes = [tuple(probe[i % 2] for i in range(n_fields)) for probe in _PROBES]

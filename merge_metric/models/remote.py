@@ -150,9 +150,8 @@ class Endpoint:
                     rows = {future: running.pop(future) for future in done}
                     if good := {row: f.result() for f, row in rows.items() if not f.exception()}:
                         yield good
-                    failed = [future.exception() for future in done if future.exception()]
-                    if failed and not error:
-                        error = failed[0]
+                    if failed := [future.exception() for future in done if future.exception()]:
+                        error = error or failed[0]
                         if not isinstance(error, InterruptedError):
                             self._stopped.set()
                         running = {f: row for f, row in running.items() if not f.cancel()}

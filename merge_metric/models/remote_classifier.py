@@ -116,9 +116,7 @@ class RemoteClassifier:
         if self._separator is None:
             scores = [{str(item["label"]): item["score"] for item in row} for row in answer]
             names = sorted({*scores[0]}, key=lambda name: (len(name), name))  # LABEL_10 is last
-            rows = [[row.pop(name) for name in names] for row in scores]
-            if any(scores):
-                raise ValueError("other classes")
+            rows = [[row[name] for name in names] for row in scores if len(row) == len(names)]
             return np.array(rows, np.float64), dict(enumerate(names))
         data = sorted(answer["data"], key=lambda row: int(row["index"]))
         probabilities = np.array([row["probs"] for row in data], np.float64)

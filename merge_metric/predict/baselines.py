@@ -103,9 +103,8 @@ class Majority:
 
     def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
         """Yield the labels' frequencies for every question."""
-        for start in range(0, len(questions), _BATCH):
-            positions = list(range(start, min(start + _BATCH, len(questions))))
-            yield Answers.of(positions, np.tile(self._frequencies, (len(positions), 1)))
+        positions = list(range(len(questions)))
+        yield Answers.of(positions, np.tile(self._frequencies, (len(positions), 1)))
 
 
 def open_baseline(name: str, train: str | None, problems: pa.Table) -> Model:

@@ -23,7 +23,7 @@ from merge_dataset.redaction import mask_urls
 from merge_dataset.settings import from_mapping
 from merge_metric.frame.predictions import read_metadata, suffix_of
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
-from merge_metric.models.label_order import ASKED_SEEDS, SEEDS, check_order_asked
+from merge_metric.models.label_order import ASKED_SEEDS, SEEDS
 from merge_metric.models.loading import LabelledPairs, find_kind, open_model, require_settings_used
 from merge_metric.models.pair_model import Description, Model, ModelRequest
 from merge_metric.models.readiness import (
@@ -112,7 +112,6 @@ def require_usable(jobs: Mapping[str, Job], problems: pa.Table, machine: Machine
     """Inspect models, by their names, before the first one runs."""
     labels, models = asked_format(problems).labels, list[NamedModel]()
     for name, (request, _) in jobs.items():
-        check_order_asked(request.label_order, labels)
         kind = request.kind or find_kind(request)
         require_settings_used(request, kind)
         models.append((name, request, CLASSIFIER if kind == "classifier" else CAUSAL_LM))
