@@ -118,17 +118,16 @@ def groups(
 ) -> Iterator[tuple[str, str, Bools, Judgements]]:
     """Yield all judgements, then groups: kind of group, name, mask of variants (N,), judgements."""
     yield "all", "", np.ones(len(judgements.variant_ids), np.bool_), judgements
-    groups_of: dict[str, Callable[[Item], Collection[str]]] = {
-        "class": lambda item: (item.word_class,),
-        "source": lambda item: (item.source,),
-        "MLM": lambda item: item.mlms,
-        "number of MLMs": lambda item: (str(len(item.mlms)),) if item.mlms else (),
+    kinds: dict[str, tuple[Callable[[Item], Collection[str]], Callable[[str], Any] | None]] = {
+        "class": (lambda item: (item.word_class,), VARIANT_CLASSES.index),
+        "source": (lambda item: (item.source,), None),
+        "MLM": (lambda item: item.mlms, None),
+        "number of MLMs": (lambda item: (str(len(item.mlms)),) if item.mlms else (), int),
     }
-    order: dict[str, Callable[[str], Any]]
-    order = {"class": VARIANT_CLASSES.index, "number of MLMs": int}
     for name in by:
-        of_items = [groups_of[name](item) for item in judgements.items]
-        for group in sorted({group for mine in of_items for group in mine}, key=order.get(name)):
+        of_item, order = kinds[name]
+        of_items = [of_item(item) for item in judgements.items]
+        for group in sorted({group for mine in of_items for group in mine}, key=order):
             chosen = np.array([group in mine for mine in of_items])
             yield name, group, chosen, judgements.take(chosen)
     if annotators and len(judgements.annotators) > 1:

@@ -265,26 +265,24 @@ def plot_signals(table: Table) -> plots.Figure:
     for axes, (name, config) in zip(axes_of.flat, product(names, configs), strict=True):
         rows = [r for r in table.rows if r["config"] == config and r["signal"] == name]
         bins = [bin for bin in distinct(rows, "bin") if bin != ALL and not bin.startswith(_BEST)]
-        lines: list[tuple[str, str, Any, dict[str, Any]]] = []
-        style: dict[str, Any]
         for number, model in enumerate(distinct(rows, "model")):
+            of_bin = {row["bin"]: row for row in rows if row["model"] == model}
+            series: dict[str, tuple[str, dict[str, Any]]] = {}
             if model is not None:
                 style = {"color": plots.PALETTE[number % len(plots.PALETTE)], "marker": "o"}
-                lines.append(("variant_accuracy", f"right: {model}", model, style))
+                series["variant_accuracy"] = (f"right: {model}", style)
             if number == 0 and any(row.get("n_judged") for row in rows):
                 style = {"color": plots.GREY, "marker": "s", "linestyle": "--"}
-                lines.append(("good", "good (annotators)", model, style))
-        for key, label, model, style in lines:
-            of_bin = {row["bin"]: row for row in rows if row["model"] == model}
-            values = [of_bin.get(bin, {}).get(key) for bin in bins]
-            heights = [np.nan if value is None else value for value in values]
-            style |= {"markersize": 4}
-            if NONE in bins:
-                axes.plot(bins.index(NONE), heights.pop(), **style)
-            axes.plot(range(len(heights)), heights, label=label, linewidth=1.4, **style)
-            for place, bin in enumerate(bins):
-                if bounds := of_bin.get(bin, {}).get(f"{key}_ci"):
-                    axes.vlines(place, *bounds, color=style["color"], linewidth=1.0)
+                series["good"] = ("good (annotators)", style)
+            for key, (label, style) in series.items():
+                values = [of_bin.get(bin, {}).get(key) for bin in bins]
+                heights = [np.nan if value is None else value for value in values]
+                if NONE in bins:
+                    axes.plot(bins.index(NONE), heights.pop(), markersize=4, **style)
+                axes.plot(heights, label=label, linewidth=1.4, markersize=4, **style)
+                for place, bin in enumerate(bins):
+                    if bounds := of_bin.get(bin, {}).get(f"{key}_ci"):
+                        axes.vlines(place, *bounds, color=style["color"], linewidth=1.0)
         short = [bin.replace(" to ", "\nto ").replace(" or ", "\nor ") for bin in bins]
         axes.set_xticks(range(len(bins)), short, fontsize="small")
         axes.set_xlim(-0.5, len(bins) - 0.5)

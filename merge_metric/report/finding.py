@@ -165,9 +165,8 @@ def _reordered(scored: Mapping[str, Result], comparison: Comparison | None) -> s
     if not pairs:
         return ""
     pair = max(pairs, key=lambda row: row["seed_variant_accuracy"])
-    of_a, of_b = (number(cell(scored[pair[side]], _SV).value) for side in "ab")
-    more = f" The same holds for {len(pairs)} pairs of models." if len(pairs) > 1 else ""
-    return _say("reordered", a=pair["a"], b=pair["b"], of_a=of_a, of_b=of_b) + more
+    values = {side: cell(scored[pair[side]], _SV).value for side in "ab"}
+    return _say("reordered", a=pair["a"], b=pair["b"], values=values, n=len(pairs))
 
 
 def _hardest_class(configuration: Configuration) -> str:
@@ -212,17 +211,14 @@ def overall_findings(evidence: Evidence) -> list[str]:
     for of in evidence.configurations:
         kinds.setdefault(parse_config_name(of.name)[1], {})[of.name] = of.results
     for low, high, gaps in filter(None, map(_hardest, kinds.values())):
-        one, points = len(gaps) == 1, number(min(gaps))
-        whom, more = ("the model", "") if one else (f"each of {len(gaps)} models", " or more")
-        values = {"low": low, "high": high, "whom": whom, "points": points, "more": more}
-        sentences.append(_say("sources", **values))
+        sentences.append(_say("sources", low=low, high=high, gaps=gaps))
     for table in evidence.contrasts:
         rows = [r for r in table.rows if r.get("difference_ci") and r["n_seeds"] >= FEW_SEEDS]
         for word, sign in (("lower", -1), ("higher", 1)):
             if sure := [r for r in rows if min(sign * b for b in r["difference_ci"]) > 0]:
-                named = {"word": word, "points": _range([100 * abs(r["difference"]) for r in sure])}
-                named |= {"models": joined([r["model"] for r in sure])}
-                named |= {"config": table.rows[0]["config"]}
+                points = _range([100 * abs(row["difference"]) for row in sure])
+                models, config = joined([row["model"] for row in sure]), table.rows[0]["config"]
+                named = {"word": word, "points": points, "models": models, "config": config}
                 sentences.append(_say("paraphrases", **named))
     return sentences
 

@@ -320,7 +320,8 @@ def bars_by_config(
             axes.set_ylim(0, top)
         # Each panel has a legend above it, as colours mean something else in another panel.
         place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1)}
-        axes.legend(**place, ncols=min(2, len(series)), frameon=False, fontsize="small")
+        columns = max(1, min(len(series), 45 // max(map(len, series))))
+        axes.legend(**place, ncols=columns, frameon=False, fontsize="small")
     return figure
 
 
