@@ -91,7 +91,10 @@ def run_apart(
 
     def kill() -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, signal.SIGKILL)
+            else:  # on Windows, without what the task has started
+                process.kill()
 
     output = None
     try:
@@ -108,10 +111,10 @@ def run_apart(
     with contextlib.suppress(OSError):  # on a full disk there is only the output in memory
         (logs / f"task_{task:05}.log").write_text(output, encoding="utf-8")
     status = process.returncode
-    if status == -signal.SIGKILL:
-        return "killed by SIGKILL, as the system does when memory runs out"
     if status < 0:
-        return f"killed by {signal.Signals(-status).name}"
+        name = signal.Signals(-status).name
+        why = ", as the system does when memory runs out" if name == "SIGKILL" else ""
+        return f"killed by {name}{why}"
     return (last_line(output) or f"exit status {status}, no message") if status else ""
 
 
@@ -142,11 +145,14 @@ def main(logs: Path, task: int) -> None:
 
 def _end_with_parent() -> None:
     os.read(0, 1)  # returns when the parent's end of the pipe is closed, even if it was killed
-    os.killpg(os.getpgrp(), signal.SIGKILL)
+    if hasattr(os, "killpg"):
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    os._exit(1)
 
 
 if __name__ == "__main__":
-    if os.getpgrp() == os.getpid():  # of `run_apart`; Slurm ends its own
+    # Of `run_apart`; Slurm ends its own.
+    if not hasattr(os, "getpgrp") or os.getpgrp() == os.getpid():
         Thread(target=_end_with_parent, daemon=True).start()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     main(Path(sys.argv[1]), int(sys.argv[2]))
