@@ -1,4 +1,4 @@
-"""What Windows and macOS lack, taken away: these systems themselves were not tried."""
+"""Commands without what Windows and macOS lack; these systems themselves were not tried."""
 
 import subprocess
 import sys
