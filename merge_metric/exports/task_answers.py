@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from merge_metric.frame.texts import TEXT_DIGEST, drawn_seeds, text_digests, to_hex
-from merge_metric.models.templates import Prompt
+from merge_metric.models.templates import Example, Prompt
 from merge_metric.seed_variant_accuracy.figures import keys_shown
 from merge_metric.seed_variant_accuracy.inputs import split_predictions
 from merge_metric.seed_variant_accuracy.scoring import score
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = ("variant_id", "seed_id", "label", "subsamples")
 """Columns that are read beside the texts; a seed has its own id as `variant_id`."""
-CONFIG: Final = "merge_nli_config"
+CONFIG, QUESTION, ANSWER = "merge_nli_config", "merge_nli_question", "merge_nli_answer"
+"""Columns beside those: configuration, question and right answer."""
 KEPT: Final = (*COLUMNS, TEXT_DIGEST, "n_problems", CONFIG)
 """Columns of `load_problems` that `answer` needs."""
 
@@ -84,7 +85,7 @@ class TaskSettings:
 def load_problems(
     settings: TaskSettings, config: str, *, limit_seeds: int | None = None, rng_seed: int = 0
 ) -> datasets.Dataset:
-    """Load seeds and then variants, without the examples; limits draw as `predict` does."""
+    """Load seeds, then variants, without the prompt's examples; limits draw as `predict` does."""
     import datasets
 
     folder, place = EXPORTED / settings.dataset, settings.dataset
@@ -98,12 +99,19 @@ def load_problems(
     if limit_seeds is not None:
         chosen = {*drawn_seeds(chosen, limit_seeds, rng_seed=rng_seed)}
     rows = rows.filter(pa.array([seed in chosen for seed in rows["seed_id"].to_pylist()]))
-    digests = text_digests(rows, settings.prompts[config].template.fields)
-    rows = rows.append_column(TEXT_DIGEST, to_hex(digests))
+    prompt = settings.prompts[config]
     n_problems = Counter(seeds := rows["seed_id"].to_pylist())
-    numbers = pa.array(map(n_problems.get, seeds), pa.int64())
-    rows = rows.append_column("n_problems", numbers)
-    return datasets.Dataset(rows.append_column(CONFIG, pa.array([config] * len(rows))))
+    texts = zip(*(rows[name].to_pylist() for name in prompt.template.fields), strict=True)
+    examples = list(map(Example, texts, rows["label"].to_pylist()))
+    for name, values in (
+        (TEXT_DIGEST, to_hex(text_digests(rows, prompt.template.fields))),
+        ("n_problems", pa.array(map(n_problems.get, seeds), pa.int64())),
+        (CONFIG, pa.array([config] * len(rows), pa.string())),
+        (QUESTION, pa.array([prompt.template.text(*e.texts) for e in examples], pa.string())),
+        (ANSWER, pa.array(map(prompt.answer, examples), pa.string())),
+    ):
+        rows = rows.append_column(name, values)
+    return datasets.Dataset(rows)
 
 
 def answer(
@@ -141,13 +149,10 @@ def answer(
 
 def figures(answers: Sequence[TaskAnswer], settings: TaskSettings) -> dict[str, float]:
     """Compute `FIGURES`, `sv@CT` (CT in percent) and shares of answers; NaN if undefined."""
-    if whole_seeds(answers)[1]:  # a harness that limits rows cuts seeds
-        counts = Counter(row["seed_id"] for row in answers)
-        row = next(row for row in answers if counts[row["seed_id"]] != row["n_problems"])
+    if cut := whole_seeds(answers)[1]:  # by a harness that limits rows
         raise ValueError(
-            f"expected answers to all {row['n_problems']} problems of the seed "
-            f"{row['seed_id']!r}, itself and its variants, got {counts[row['seed_id']]}: a limit "
-            f"of samples cuts seeds; leave it out and limit the seeds"
+            f"expected answers to all problems of a seed, itself and its variants, got some alone "
+            f"of {cut:,}: a limit of samples cuts seeds; leave it out and limit the seeds"
         )
     names = ("variant_id", "seed_id", "label", "prediction")
     rows = split_predictions(**{name: [row[name] for row in answers] for name in names})

@@ -21,7 +21,6 @@ sys.path.append(str(HERE))
 
 from merge_nli_metric import task_answers as answers  # noqa: E402
 from merge_nli_metric.answer_words import letter_probabilities  # noqa: E402
-from merge_nli_metric.templates import Example  # noqa: E402
 
 SETTINGS = answers.TaskSettings.read()
 
@@ -62,15 +61,14 @@ def _sample(problem: dict[str, Any]) -> Sample:
     """Write a problem as a chat: the user asks questions, the assistant answers letters."""
     prompt = SETTINGS.prompts[problem[answers.CONFIG]]
     fields = prompt.template.fields
+    speakers = {"user": ChatMessageUser, "assistant": ChatMessageAssistant}
     turns: list[ChatMessage] = [
-        ChatMessageUser(content=turn["content"])
-        if turn["role"] == "user"
-        else ChatMessageAssistant(content=turn["content"])
+        speakers[turn["role"]](content=turn["content"])
         for turn in prompt.messages(*(problem[field] for field in fields))
     ]
     return Sample(
         input=turns,
-        target=prompt.answer(Example(tuple(problem[name] for name in fields), problem["label"])),
+        target=problem[answers.ANSWER],
         id=problem["variant_id"],
         metadata={name: problem[name] for name in (*answers.KEPT, *fields)},
     )

@@ -13,7 +13,6 @@ from typing import Any
 sys.path.append(str(Path(__file__).parent))  # the harness loads this file alone
 
 from merge_nli_metric import task_answers as answers
-from merge_nli_metric.templates import Example
 
 SETTINGS = answers.TaskSettings.read()
 FIGURES = answers.figure_names(SETTINGS.thresholds)
@@ -30,15 +29,7 @@ def load(
 ) -> dict[str, Any]:
     """Load the problems; `limit_seeds` and `rng_seed` come from --metadata."""
     problems = answers.load_problems(SETTINGS, config, limit_seeds=limit_seeds, rng_seed=rng_seed)
-    prompt = SETTINGS.prompts[config]
-    examples = [
-        Example(tuple(row[field] for field in prompt.template.fields), row["label"])
-        for row in problems
-    ]
-    questions = [prompt.template.text(*example.texts) for example in examples]
-    gold = [prompt.answer(example) for example in examples]
-    problems = problems.add_column("merge_nli_question", questions)
-    return {"test": problems.add_column("merge_nli_answer", gold)}
+    return {"test": problems}
 
 
 def process_results(doc: dict[str, Any], results: list[Any]) -> dict[str, Any]:
