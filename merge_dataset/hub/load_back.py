@@ -22,7 +22,7 @@ def load_back(kind: str, name: str, content: str, revision: str) -> dict[str, An
     """
     from huggingface_hub.constants import HF_TOKEN_PATH
 
-    from merge_dataset.hub.repository import PublishError
+    from merge_dataset.hub.repository import MAIN, PublishError
 
     kept = {k: v for k, v in os.environ.items() if _CACHE_OR_OFFLINE.fullmatch(k) is None}
     paths = filter(None, [str(Path(__file__).resolve().parents[2]), kept.get("PYTHONPATH")])
@@ -46,7 +46,10 @@ def load_back(kind: str, name: str, content: str, revision: str) -> dict[str, An
         )
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise PublishError(lines[-1][:500])  # `datasets` may list all its suffixes
+        raise PublishError(  # `datasets` may list all its suffixes
+            f"{name} at {revision[:12]} does not load as it should: {lines[-1][:500]}\n"
+            f"{MAIN} holds it, without a tag; the same command, run again, checks it again."
+        )
     return dict(json.loads(done.stdout))
 
 
