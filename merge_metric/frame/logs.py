@@ -55,6 +55,8 @@ class _Sample(NamedTuple):
     """A row of predictions, if the task is one of ours."""
     target: object = ""
     answer: object = ""
+    at_target: str = ""
+    """The choice at this position, if the target is a number."""
     value: object = None
     """Score of the answer; None if it is right where it equals the target."""
     error: str = ""
@@ -94,7 +96,10 @@ def read_log(path: Path, folder: Path | None, merging: Merging) -> pa.Table:
         log.warning("%s: answers of the epoch or filter %s are read, not of %s", path, first, rest)
     given = [sample for sample in samples if sample.take == first and not sample.error]
     if not given:
-        raise ValueError(f"{path}: expected answers, got {len(samples):,} samples without any")
+        raise ValueError(
+            f"{path}: expected answers, got {len(samples):,} samples without any; of "
+            "lm-evaluation-harness they are in samples_*.jsonl, by --log_samples"
+        )
     if given[0].row:
         return pa.Table.from_pylist([sample.row for sample in given])
     if folder is None:
@@ -110,15 +115,17 @@ def _of_lm_eval(path: Path) -> Iterator[_Sample]:
     for line in readable(read_file(path, f"{path}: line ")):
         logged = line.columns
         asked, answers = list(logged["arguments"].values()), logged["filtered_resps"]
-        answer, target = answers[0], str(logged["target"])
+        answer, target, at_target = answers[0], str(logged["target"]), ""
         if len(asked) > 1:  # of several choices the most probable one
             choices = [choice["arg_1"] for choice in asked if choice["arg_0"] == asked[0]["arg_0"]]
             answer = choices[max(range(len(choices)), key=lambda n: float(answers[n][0]))]
-            if target.isdecimal() and target not in map(str.strip, choices):
-                target = choices[int(target)]
+            if target.isdecimal() and int(target) < len(choices):
+                at_target = choices[int(target)]
         value = logged.get("acc", logged.get("exact_match"))
         row = _row(logged.values())
-        yield _Sample(logged.get("filter", ""), logged["doc"], row, target, answer, value)
+        yield _Sample(
+            logged.get("filter", ""), logged["doc"], row, target, answer, at_target, value
+        )
 
 
 def _of_inspect(path: Path) -> Iterator[_Sample]:
@@ -136,7 +143,7 @@ def _of_inspect(path: Path) -> Iterator[_Sample]:
             target, answer = (choices.get(word, word) for word in (target, f"{answer}"))
         if not row and (value is None or value != value):  # NaN
             error = (logged.get("error") or {}).get("message") or "it was not scored"
-        yield _Sample(logged["epoch"], about, row, target, answer, value, error)
+        yield _Sample(logged["epoch"], about, row, target, answer, "", value, error)
 
 
 def _entries(path: Path) -> Iterator[dict[str, Any]]:
@@ -186,34 +193,62 @@ def _of_dataset(
     by_texts: dict[tuple[str | None, ...], list[str]] = {}
     for name, problem in problems.items():
         by_texts.setdefault(tuple(problem[field] for field in fields), []).append(name)
-    rows, meanings = list[dict[str, Any]](), dict[str, set[str]]()
+    known_by = list[tuple[list[str], dict[str, Any], _Sample]]()
     for sample in samples:
         texts = {field: sample.about.get(field) for field in fields}
         name = str(sample.about.get("variant_id"))
-        if name not in problems and (same := by_texts.get(tuple(texts.values()))):
-            name = same.pop(0)  # of problems with the same texts, each is asked once
-        if name not in problems:
+        names = [name] if name in problems else by_texts.get(tuple(texts.values()))
+        if not names:
             raise ValueError(
                 f"{path}: expected samples with the variant_id or the {' and '.join(fields)} of a "
                 f"problem of {dataset.folder}, got {str(sample.about)[:300]}; give the dataset "
                 "that the model was run on"
             )
-        problem = problems[name]
-        gold = formats[problem["file"]].labels[problem["label"]]
-        meanings.setdefault(_plain(sample.target), set()).add(merging.becomes.get(gold, gold))
-        rows.append({**texts, "variant_id": name, "seed_id": problem["seed_id"], "label": gold})
-    for sample, row in zip(samples, rows, strict=True):
-        answer, gold = _plain(sample.answer), row["label"]
-        value = answer == _plain(sample.target) if sample.value is None else sample.value
+        known_by.append((names, texts, sample))
+    gold_of = {
+        name: formats[problem["file"]].labels[problem["label"]]
+        for name, problem in problems.items()
+    }
+    merged = {gold: merging.becomes.get(gold, gold) for gold in gold_of.values()}
+    # Positions, as the harness takes them, unless scores fit the numbers as words better.
+    as_words, as_positions = (
+        sum((_plain(of.answer) == _plain(target)) == of.value for of, target in pairs)
+        for pairs in (
+            [(sample, sample.target) for sample in samples],
+            [(sample, sample.at_target or sample.target) for sample in samples],
+        )
+    )
+    rows, meanings = list[dict[str, Any]](), dict[str, set[str]]()
+    # Of problems with the same texts each is asked once; they come last, when it is known which
+    # label a target means.
+    for names, texts, sample in sorted(known_by, key=lambda known: len(known[0])):
+        is_position = sample.at_target and as_positions >= as_words
+        target = _plain(sample.at_target if is_position else sample.target)
+        answer = _plain(sample.answer)
+        name = min(names, key=lambda name: merged[gold_of[name]] not in meanings.get(target, ()))
+        if len(names) > 1:
+            names.remove(name)
+        gold = gold_of[name]
+        value = answer == target if sample.value is None else sample.value
         if isinstance(value, dict | list) or value not in _IS_RIGHT:
             raise ValueError(
-                f"{path}: {row['variant_id']}: expected a score that says whether the answer is "
+                f"{path}: {name}: expected a score that says whether the answer is "
                 f"right, 1 or C, or wrong, 0 or I, got {value!r}"
             )
+        for word in {target, answer} if _IS_RIGHT[value] else {target}:
+            meanings.setdefault(word, set()).add(merged[gold])
+        row = {"variant_id": name, "seed_id": problems[name]["seed_id"], "label": gold}
+        rows.append(texts | row | {"is_right": _IS_RIGHT[value], ANSWER_TEXT: str(sample.answer)})
+    if not any(row["is_right"] for row in rows) and samples[0].value is None:
+        raise ValueError(
+            f"{path}: expected scores, acc or exact_match, or answers in the words of the targets, "
+            f"got {samples[0].answer!r} for {samples[0].target!r}"
+        )
+    for row in rows:
         # A word that is right for several labels names none of them.
-        wrong = {*meanings.get(answer, ())} - {merging.becomes.get(gold, gold)}
-        prediction = gold if _IS_RIGHT[value] else min(wrong) if len(wrong) == 1 else None
-        row |= {"prediction": prediction, ANSWER_TEXT: str(sample.answer)}
+        wrong = {*meanings.get(_plain(row[ANSWER_TEXT]), ())} - {merged[row["label"]]}
+        one = min(wrong) if len(wrong) == 1 else None
+        row["prediction"] = row["label"] if row.pop("is_right") else one
     table = pa.Table.from_pylist(rows)
     if len({own.fields for own in formats}) > 1 or any(c.null_count for c in table.select(fields)):
         return table

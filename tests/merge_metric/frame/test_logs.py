@@ -2,7 +2,7 @@
 
 import json
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
@@ -28,7 +28,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def rows(folder: Path) -> Rows:
-    """Problems with a made-up answer, `code`, the same for the same texts."""
+    return answered(folder)
+
+
+def answered(folder: Path) -> Rows:
+    """Problems with a made-up answer, `code`, the same for the same texts and label."""
     tables = [pq.read_table(path).to_pylist() for path in sorted(folder.rglob("*.parquet"))]
     rows = {row["variant_id"]: row for table in tables for row in table}
     return [row | {"code": (len(row["premise"]) + row["label"]) % 3} for row in rows.values()]
@@ -49,14 +53,17 @@ def about(row: dict[str, Any], *, by: str) -> dict[str, Any]:
     return texts | ({"variant_id": row["variant_id"]} if by == "id" else {})
 
 
-def choosing(path: Path, rows: Rows, by: str = "id") -> Path:
-    """Several choices, in an order of their own, and the target as a number."""
+def choosing(
+    path: Path, rows: Rows, by: str = "id", words: Sequence[str] = WORDS, *, at_words: bool = False
+) -> Path:
+    """Several choices, in an order of their own, and the target as a number or, if told, a word."""
     order = (2, 0, 1)
-    asked = {f"gen_args_{n}": {"arg_0": "…", "arg_1": f" {WORDS[o]}"} for n, o in enumerate(order)}
+    asked = {f"gen_args_{n}": {"arg_0": "…", "arg_1": f" {words[o]}"} for n, o in enumerate(order)}
+    targets = words if at_words else [str(order.index(label)) for label in range(3)]
     return lines(
         path,
         (
-            {"doc_id": n, "doc": about(row, by=by), "target": str(order.index(row["label"]))}
+            {"doc_id": n, "doc": about(row, by=by), "target": targets[row["label"]]}
             | {"arguments": asked, "filter": "none", "acc": float(row["code"] == row["label"])}
             | {"filtered_resps": [[str(-float(code != row["code"])), "False"] for code in order]}
             for n, row in enumerate(rows)
@@ -64,14 +71,17 @@ def choosing(path: Path, rows: Rows, by: str = "id") -> Path:
     )
 
 
-def writing(path: Path, rows: Rows) -> Path:
+def writing(path: Path, rows: Rows, form: str = "{}") -> Path:
     """Answers in words, with two filters."""
     asked = {"gen_args_0": {"arg_0": "…", "arg_1": {"until": ["\n"]}}}
     return lines(
         path,
         (
             {"doc": about(row, by="id"), "target": WORDS[row["label"]], "arguments": asked}
-            | {"filter": name, "filtered_resps": [f" {WORDS[row['code']].upper()}\n" * (n == 0)]}
+            | {
+                "filter": name,
+                "filtered_resps": [form.format(f" {WORDS[row['code']].upper()}\n") * (n == 0)],
+            }
             | {"exact_match": float(row["code"] == row["label"] and n == 0)}
             for n, name in enumerate(("strict", "flexible"))
             for row in rows
@@ -163,6 +173,13 @@ FORMS: dict[str, Write] = {
     "lm-eval, choices": lambda path, rows: choosing(path / "samples.jsonl", rows),
     "lm-eval, texts": lambda path, rows: choosing(path / "samples.jsonl", rows, by="texts"),
     "lm-eval, words": lambda path, rows: writing(path / "samples.jsonl", rows),
+    "lm-eval, sentences": lambda path, rows: writing(path / "samples.jsonl", rows, "It is {}."),
+    "lm-eval, numbers as choices": lambda path, rows: choosing(
+        path / "samples.jsonl", rows, words="201"
+    ),
+    "lm-eval, numbers as targets": lambda path, rows: choosing(
+        path / "samples.jsonl", rows, words="201", at_words=True
+    ),
     "Inspect, ours": lambda path, rows: inspect_log(
         path / "log.eval", inspect_samples(rows, epochs=2)
     ),
@@ -190,11 +207,26 @@ def test_answers_are_those_of_the_log(
     }
     several = {
         "lm-eval, words": "strict are read, not of flexible",
+        "lm-eval, sentences": "strict are read, not of flexible",
         "Inspect, ours": "1 are read, not of 2",
     }
     assert several.get(form, "") in caplog.text
     assert ("are read" in caplog.text) == (form in several)
     assert (model_name(path) == "some/model") == form.startswith("Inspect")
+
+
+def test_targets_tell_problems_of_the_same_texts_apart(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "merge-nli")
+    for path in folder.rglob("seeds.parquet"):
+        seeds = pq.read_table(path).to_pylist()
+        pq.write_table(
+            pa.Table.from_pylist([row | {"premise": "A", "hypothesis": "B"} for row in seeds]), path
+        )
+    rows = answered(folder)[::-1]
+    table = read_predictions(choosing(tmp_path / "samples.jsonl", rows, by="texts"), folder)
+    assert {row["variant_id"]: row["prediction"] for row in table.to_pylist()} == {
+        row["variant_id"]: row["code"] for row in rows
+    }
 
 
 def test_figures_of_logs(folder: Path, rows: Rows, tmp_path: Path) -> None:
@@ -274,6 +306,13 @@ def test_what_cannot_be_scored(
     path = inspect_log(tmp_path / "log.json", changed(inspect_samples(rows, by="shuffled")))
     with pytest.raises(ValueError, match=message):
         score_file(path, folder)
+
+
+def test_answers_without_scores_in_other_words(folder: Path, rows: Rows, tmp_path: Path) -> None:
+    path = writing(tmp_path / "samples.jsonl", rows, "It is {}.")
+    path.write_text(path.read_text().replace("exact_match", "bleu"))
+    with pytest.raises(ValueError, match=r"expected scores, acc or exact_match, .* for 'True'"):
+        read_predictions(path, folder)
 
 
 def test_without_a_dataset(folder: Path, rows: Rows, tmp_path: Path) -> None:
