@@ -193,18 +193,18 @@ def _of_dataset(
     by_texts: dict[tuple[str | None, ...], list[str]] = {}
     for name, problem in problems.items():
         by_texts.setdefault(tuple(problem[field] for field in fields), []).append(name)
-    known_by = list[tuple[list[str], dict[str, Any], _Sample]]()
+    asked = list[tuple[list[str], dict[str, Any], _Sample]]()
     for sample in samples:
         texts = {field: sample.about.get(field) for field in fields}
         name = str(sample.about.get("variant_id"))
-        names = [name] if name in problems else by_texts.get(tuple(texts.values()))
-        if not names:
+        same = [name] if name in problems else by_texts.get(tuple(texts.values()))
+        if not same:
             raise ValueError(
                 f"{path}: expected samples with the variant_id or the {' and '.join(fields)} of a "
                 f"problem of {dataset.folder}, got {str(sample.about)[:300]}; give the dataset "
                 "that the model was run on"
             )
-        known_by.append((names, texts, sample))
+        asked.append((same, texts, sample))
     gold_of = {
         name: formats[problem["file"]].labels[problem["label"]]
         for name, problem in problems.items()
@@ -221,13 +221,13 @@ def _of_dataset(
     rows, meanings = list[dict[str, Any]](), dict[str, set[str]]()
     # Of problems with the same texts each is asked once; they come last, when it is known which
     # label a target means.
-    for names, texts, sample in sorted(known_by, key=lambda known: len(known[0])):
+    for same, texts, sample in sorted(asked, key=lambda problem: len(problem[0])):
         is_position = sample.at_target and as_positions >= as_words
         target = _plain(sample.at_target if is_position else sample.target)
         answer = _plain(sample.answer)
-        name = min(names, key=lambda name: merged[gold_of[name]] not in meanings.get(target, ()))
-        if len(names) > 1:
-            names.remove(name)
+        name = min(same, key=lambda name: merged[gold_of[name]] not in meanings.get(target, ()))
+        if len(same) > 1:
+            same.remove(name)
         gold = gold_of[name]
         value = answer == target if sample.value is None else sample.value
         if isinstance(value, dict | list) or value not in _IS_RIGHT:
