@@ -190,21 +190,7 @@ def _of_dataset(
         f"SELECT DISTINCT ON (variant_id) * FROM {dataset.problems(names)}"
     )
     problems = {problem["variant_id"]: problem for problem in known.to_pylist()}
-    by_texts: dict[tuple[str | None, ...], list[str]] = {}
-    for name, problem in problems.items():
-        by_texts.setdefault(tuple(problem[field] for field in fields), []).append(name)
-    asked = list[tuple[list[str], dict[str, Any], _Sample]]()
-    for sample in samples:
-        texts = {field: sample.about.get(field) for field in fields}
-        name = str(sample.about.get("variant_id"))
-        same = [name] if name in problems else by_texts.get(tuple(texts.values()))
-        if not same:
-            raise ValueError(
-                f"{path}: expected samples with the variant_id or the {' and '.join(fields)} of a "
-                f"problem of {dataset.folder}, got {str(sample.about)[:300]}; give the dataset "
-                "that the model was run on"
-            )
-        asked.append((same, texts, sample))
+    asked = _candidates(path, samples, problems, fields)
     gold_of = {
         name: formats[problem["file"]].labels[problem["label"]]
         for name, problem in problems.items()
@@ -253,6 +239,28 @@ def _of_dataset(
     if len({own.fields for own in formats}) > 1 or any(c.null_count for c in table.select(fields)):
         return table
     return table.append_column(TEXT_DIGEST, to_hex(text_digests(table, fields)))
+
+
+def _candidates(
+    path: Path, samples: list[_Sample], problems: Mapping[str, Row], fields: list[str]
+) -> list[tuple[list[str], dict[str, Any], _Sample]]:
+    """Look up the ids of problems that a sample may be of, and its texts."""
+    by_texts: dict[tuple[str | None, ...], list[str]] = {}
+    for name, problem in problems.items():
+        by_texts.setdefault(tuple(problem[field] for field in fields), []).append(name)
+    asked = list[tuple[list[str], dict[str, Any], _Sample]]()
+    for sample in samples:
+        texts = {field: sample.about.get(field) for field in fields}
+        name = str(sample.about.get("variant_id"))
+        same = [name] if name in problems else by_texts.get(tuple(texts.values()))
+        if not same:
+            raise ValueError(
+                f"{path}: expected samples with the variant_id or the {' and '.join(fields)} of a "
+                f"problem of the dataset, got {str(sample.about)[:300]}; give the one that the model "
+                "was run on"
+            )
+        asked.append((same, texts, sample))
+    return asked
 
 
 def _plain(text: object) -> str:
