@@ -256,8 +256,8 @@ def _candidates(
         if not same:
             raise ValueError(
                 f"{path}: expected samples with the variant_id or the {' and '.join(fields)} of a "
-                f"problem of the dataset, got {str(sample.about)[:300]}; give the one that the model "
-                "was run on"
+                f"problem of the dataset, got {str(sample.about)[:300]}; give the one that the "
+                "model was run on"
             )
         asked.append((same, texts, sample))
     return asked
