@@ -25,7 +25,7 @@ from merge_metric.models.tokens import (
 if TYPE_CHECKING:
     from merge_metric.models.pair_model import Pair, Prepared
 
-_WINDOW: Final = 65_536
+_BLOCK: Final = 65_536
 """Pairs that are tokenised and sorted by length together."""
 _TOKENISED: Final = 256
 """Pairs tokenised at a time: the tokenizer's objects take many times the memory of ids."""
@@ -139,7 +139,7 @@ class Classifier:
         notes = {"unknown_tokens": unknown} if unknown else {}
         device = self._model.device.type
         for positions, (probabilities, n_cut) in batched(
-            questions, window=_WINDOW, prepare=prepare, device=device
+            questions, block=_BLOCK, prepare=prepare, device=device
         ):
             counts = {"truncated": n_cut}
             yield Answers.of(positions, probabilities, counts=counts, notes=notes)

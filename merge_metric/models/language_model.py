@@ -41,7 +41,7 @@ TOLERANCE: Final = 1e-4
 _TOLERANCE_HALF: Final = 0.05
 """Largest allowed one in 16-bit formats, whose rounding moves a probability by hundredths."""
 
-_WINDOW, _WORDS_WINDOW = 4096, 1024
+_BLOCK, _WORDS_BLOCK = 4096, 1024
 """Pairs that are tokenised and sorted by length together, for letters and for words."""
 _ROWS: Final = 16
 """Pairs in a batch on an accelerator where answers are in words."""
@@ -171,7 +171,7 @@ class LanguageModel:
         notes = {"prefix_cached_tokens": self._cache.length if self._cache else 0}
         device = self._model.device.type
         for positions, (probabilities, mass) in batched(
-            questions, window=_WINDOW, prepare=prepare, device=device
+            questions, block=_BLOCK, prepare=prepare, device=device
         ):
             yield Answers.of(positions, probabilities, numbers={"letter_mass": mass}, notes=notes)
 
@@ -407,7 +407,7 @@ class WritingModel:
 
             return batches, ask
 
-        batches = batched(questions, window=_WORDS_WINDOW, prepare=prepare, device=device)
+        batches = batched(questions, block=_WORDS_BLOCK, prepare=prepare, device=device)
         yield from (answers for _, answers in batches)
 
     def _encode(self, pairs: Sequence[Pair]) -> list[list[int]]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from merge_metric.models.templates import Prompt
 
 Prepared = tuple[list[list[int]], Callable[[list[int]], _Answers]]
-"""Batches, as places in a window of questions, and a function that asks about a batch."""
+"""Batches, as places in a block of questions, and a function that asks about a batch."""
 
 Pair = tuple[str, ...]
 """Texts of a problem: the first and the others joined or, for language models, all fields."""
@@ -29,18 +29,18 @@ _LM, _SERVER, _WORDS = "Language models", "Models on a server", "Answers in word
 def batched(
     questions: Sequence[Pair],
     *,
-    window: int,
+    block: int,
     prepare: Callable[[Sequence[Pair], int], Prepared[_Answers]],
     device: str,
 ) -> Iterator[tuple[list[int], _Answers]]:
-    """Yield positions and answers of batches; `prepare` encodes a window, given its start.
+    """Yield positions and answers of batches; `prepare` encodes a block, given its start.
 
     On the device "cpu" several threads ask: see `on_single_threads`.
     """
     from merge_metric.models.fast_layers import on_single_threads
 
-    for start in range(0, len(questions), window):
-        batches, ask = prepare(questions[start : start + window], start)
+    for start in range(0, len(questions), block):
+        batches, ask = prepare(questions[start : start + block], start)
         for batch, answers in zip(batches, on_single_threads(ask, batches, device), strict=True):
             yield [start + i for i in batch], answers
 

@@ -221,8 +221,6 @@ def test_digests(tmp_path: Path) -> None:
     assert digest_of({"a": 1, "b": {"c": [1], "d": 2}}) == digest_of(
         {"b": {"d": 2, "c": [1]}, "a": 1}
     )
-    others = [{"a": 1}, {"a": "1"}, {"a": 1.5}, {"a": [1]}, {"a": [1, 2]}, {"a": [2, 1]}, {}]
-    assert len({digest_of(value) for value in others}) == len(others)
     text = '{"a": [1, 2], "é": null}'
     assert digest_of({"é": None, "a": (1, 2)}) == hashlib.sha256(text.encode()).hexdigest()
 

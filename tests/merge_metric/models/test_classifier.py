@@ -84,7 +84,7 @@ def test_padding_as_on_accelerators(kind: str) -> None:
 def test_other_questions_change_no_bit(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected, rng = answers(tiny(kind), PAIRS), random.Random(0)
     for tokens, window in ((1, 65_536), (60, 65_536), (700, 13), (None, 13)):
-        monkeypatch.setattr(classifier, "_WINDOW", window)
+        monkeypatch.setattr(classifier, "_BLOCK", window)
         model = Classifier.load(tiny_classifier(kind), device="cpu", batch_tokens=tokens)
         for size in (len(PAIRS), 1, 3, 20):
             rows = rng.sample(range(len(PAIRS)), size)

@@ -107,7 +107,7 @@ def test_other_questions_change_no_bit(kind: str, monkeypatch: pytest.MonkeyPatc
     pairs = [(f"{p} {n}", h) for n in range(4) for p, h in PAIRS]
     expected, rng = answers(model_of(kind), pairs), random.Random(0)
     for tokens, window in ((1, 4096), (60, 4096), (4000, 7), (None, 7)):
-        monkeypatch.setattr(language_model, "_WINDOW", window)
+        monkeypatch.setattr(language_model, "_BLOCK", window)
         model = model_of(kind, batch_tokens=tokens)
         for size in (len(pairs), 1, 3, 9):
             rows = rng.sample(range(len(pairs)), size)

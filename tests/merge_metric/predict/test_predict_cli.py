@@ -217,7 +217,7 @@ def deal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     tiny_classifier("bert-uncased")
     write_folder(tmp_path / "merge-nli", DEALT)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(classifier, "_WINDOW", 20)
+    monkeypatch.setattr(classifier, "_BLOCK", 20)
     fixed = ("predict", "--dataset", "merge-nli", "--device", "cpu", "--batch-tokens", "100")
     return partial(commands.run, *fixed)
 
