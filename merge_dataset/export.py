@@ -109,12 +109,7 @@ def require_target(
 ) -> None:
     """Check, before the work, that a collection with the coming manifest can be written."""
     out = out.expanduser().resolve()
-    _require_ours_or_empty(out)
-    if Path(run).expanduser().resolve().is_relative_to(out) and not layout.collections(out):
-        raise FileExistsError(
-            f"{out}: expected a folder for the dataset alone, got the one that the run {run} is to "
-            f"lie in; name another with --out"
-        )
+    _require_ours_or_empty(out, Path(run).expanduser().resolve())
     if not overwrite:
         _require_same(out / provenance.collection_of({**coming}), coming)
 
@@ -147,15 +142,17 @@ def _require_same(target: Path, made: Mapping[str, Any]) -> None:
         )
 
 
-def _require_ours_or_empty(out: Path) -> None:
+def _require_ours_or_empty(out: Path, run: Path | None = None) -> None:
+    """Raise FileExistsError for a folder that holds others' files, or will hold the run."""
     # Listed once and first, as another export may be running there.
-    present = list(out.iterdir()) if out.exists() else []
-    if not present or layout.collections(out):
+    present = {path.name for path in out.iterdir()} if out.exists() else set()
+    if layout.collections(out):
         return
-    ours = {path.name for path in present if path.name.startswith(LOCK)}
-    ours |= {path.name for path in layout.leftovers(out)}
+    ours = {name for name in present if name.startswith(LOCK)}
+    ours |= {path.name for path in layout.leftovers(out)} if present else set()
     ours |= {CARD} if ours else set()
-    if foreign := sorted({path.name for path in present} - ours):
+    coming = {run.name} if run and run.is_relative_to(out) else set()
+    if foreign := sorted((present | coming) - ours):
         raise FileExistsError(
             f"{out}: expected a dataset folder, an empty one or none, got one that holds "
             f"{', '.join(foreign[:5])}; name another folder"
