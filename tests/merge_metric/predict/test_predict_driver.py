@@ -194,9 +194,9 @@ def test_files_that_say_nothing_are_not_replaced(problems: pa.Table, out: Path) 
 @pytest.mark.parametrize(
     ("answers", "message"),
     [
-        (np.full((1, 3), np.nan), r"got \[nan, nan, nan\] .*; the model overflows"),
-        (np.ones((2, 3)), r"of shape \(1, 3\), got \(2, 3\)"),
-        (np.array([[3.0, -2.0, 7.0]]), r"got \[3.0, -2.0, 7.0\] for the pair .* take the softmax"),
+        (np.full((1, 3), np.nan), r"got \[nan, nan, nan\] in row 0; .* models may overflow"),
+        (np.ones((2, 3)), r"for each of 1 texts, got an array of shape \(2, 3\)"),
+        (np.array([[3.0, -2.0, 7.0]]), r"of logits take the softmax, .* got \[3.0, -2.0, 7.0\] in"),
         (np.ones((1, 3)) / 3, "fake: expected an answer to each of .* questions, got 1"),
     ],
 )  # fmt: skip
