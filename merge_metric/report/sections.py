@@ -164,19 +164,19 @@ def tables(evidence: Evidence, *, for_page: bool = False) -> dict[str, list[Tabl
     For the page they have all pairs and a heat map of all figures.
     """
     configurations = evidence.configurations
+
+    def with_rows(*names: str) -> list[Table]:
+        made = (figures_table(evidence, of, name) for of in configurations for name in names)
+        return [table for table in made if table.rows]
+
     made = {
-        "figures": [figures_table(evidence, of, "figures") for of in configurations],
+        "figures": with_rows("figures"),
         "comparison": [
             table for of in configurations for table in comparison(of, every_pair=for_page)
         ],
         "matching": [heat_map(evidence) if for_page else matching(evidence)],
         "validity": list(evidence.validity),
-        "breakdowns": [
-            figures_table(evidence, of, kind)
-            for of in configurations
-            for kind in ("word_class", "label")
-            if of.parts(kind)
-        ],
+        "breakdowns": with_rows("word_class", "label"),
         "classes": list(evidence.classes),
         "fooling": [
             table
