@@ -54,6 +54,7 @@ def analyse(
             be used.
     """
     from merge_dataset.layout import as_dataset
+    from merge_metric.analyses.curves import read_choice
     from merge_metric.frame.answer_table import as_sources
 
     if name not in ANALYSES:
@@ -81,12 +82,18 @@ def analyse(
     if run is not None:
         options["run"] = Path(run)
         return make(request, **options), plot
+    mark = None
+    if "groups" in chosen.options:
+        of_choice = options.keys() & {"tests", "groups", "best_and_worst"}
+        tests, mark = read_choice(request, **{key: options.pop(key) for key in of_choice})
+        options |= {"tests": tests} if "tests" in parameters else {}
     if "settings" in parameters:
         given = {key: options.pop(key) for key in options.keys() - parameters.keys()}
         options["settings"] = replace(parameters["settings"].default, **given)
     table = make(request, **options)
     if chosen.needs and not table.rows:
         raise ValueError(f"{name}: expected {chosen.needs}, got none")
+    table = mark(table) if mark else table
     mixtures = ((config, text) for (_, config), text in (request.mixtures or {}).items() if text)
     notes = [f"{config}: {text[0].lower()}{text[1:]}" for config, text in mixtures]
     if cluster and "n_bootstrap" in chosen.options:

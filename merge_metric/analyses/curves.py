@@ -51,9 +51,7 @@ Tests = Mapping[str, Mapping[str, bool]]
 def accuracy(
     request: Request,
     *,
-    tests: Sequence[str] | Tests = (),
-    groups: Sequence[str] = (),
-    best_and_worst: bool = False,
+    tests: Tests | None = None,
     n_subsamples: int = 100,
     rng_seed: int = 0,
 ) -> Table:
@@ -63,8 +61,7 @@ def accuracy(
     `n_subsamples` random samples of the size of the seeds are drawn without replacement, the same
     for every model; `higher_share` is the share of samples with a higher S.
     """
-    answers, mark = read_choice(request, tests, groups, best_and_worst)
-    rows = []
+    answers, rows = tests or {}, []
     for frame in request.frames():
         row: Row = identity(frame) | measures(frame.counts)
         del row["curve"]
@@ -99,7 +96,7 @@ def accuracy(
         for config, of_config in grouped(rows, "config").items()
         if (mean := mean_of_several(of_config, "higher_share")) is not None
     ]
-    return mark(titled("accuracy", rows, n_subsamples=n_subsamples, means=means))
+    return titled("accuracy", rows, n_subsamples=n_subsamples, means=means)
 
 
 def mean_of_several(rows: Sequence[Row], key: str) -> float | None:
@@ -170,7 +167,10 @@ GROUP: Final = "group"
 
 
 def read_choice(
-    request: Request, tests: Sequence[str] | Tests, groups: Sequence[str], best_and_worst: bool
+    request: Request,
+    tests: Sequence[str] = (),
+    groups: Sequence[str] = (),
+    best_and_worst: bool = False,
 ) -> tuple[Tests, Callable[[Table], Table]]:
     """Read answers to all test problems, and make the function that marks models of a table.
 
@@ -179,7 +179,7 @@ def read_choice(
     """
     models = list(dict.fromkeys(source.model for source in request.sources))
     answers: dict[str, dict[str, bool]] = {}
-    for source in map(parse_source, () if isinstance(tests, Mapping) else tests):
+    for source in map(parse_source, tests):
         if source.model not in models:
             raise ValueError(
                 f"{source.path}: expected test predictions of {', '.join(models)}, got those of "
@@ -190,7 +190,6 @@ def read_choice(
         right = pc.equal(rows["label"], rows["prediction"])
         of_file = zip(rows["variant_id"].to_pylist(), right.to_pylist(), strict=True)
         answers.setdefault(source.model, {}).update(of_file)
-    read = tests if isinstance(tests, Mapping) else answers
     stated = {s.model: read_metadata(s.path).get(GROUP) for s in reversed(request.sources)}
     stated |= values_of_models("groups", groups, models, "bert=S")
     known = {model: str(stated[model]) for model in models if stated[model]}
@@ -203,8 +202,8 @@ def read_choice(
         models = distinct(table.rows, "model")
         of_shown = {model: group for model, group in known.items() if model in models}
         chosen = {}
-        if best_and_worst or all(model in read for model in of_shown):
-            chosen = places(read, of_shown, configs)
+        if best_and_worst or all(model in answers for model in of_shown):
+            chosen = places(answers, of_shown, configs)
         rows = [
             {**row, GROUP: known.get(row["model"]), "place": chosen.get(row["model"])}
             for row in table.rows
@@ -222,7 +221,7 @@ def read_choice(
         of_table = (*table.columns[:after], *own, *table.columns[after:])
         return replace(table, columns=of_table, rows=tuple(rows), notes=notes)
 
-    return read, mark
+    return answers, mark
 
 
 _PLACES: Final = (
@@ -266,23 +265,15 @@ def places(tests: Tests, groups: Mapping[str, str], configs: Sequence[str]) -> d
 # --- Curves of models ---
 
 
-def curves(
-    request: Request,
-    *,
-    tests: Sequence[str] | Tests = (),
-    groups: Sequence[str] = (),
-    best_and_worst: bool = False,
-    settings: Settings = NO_INTERVALS,
-) -> Table:
+def curves(request: Request, *, settings: Settings = NO_INTERVALS) -> Table:
     """Make a row per model and configuration, with a 95 % band; average models with equal seeds."""
-    _, mark = read_choice(request, tests, groups, best_and_worst)
     frames = list(request.frames())
     rows = [identity(frame) | measures(frame.counts, settings) for frame in frames]
     for config, group in by_config(frames).items():
         own = [row for row in rows if row["config"] == config]
         if len(group) > 1 and len({(frame.dataset, frame.counts.seed_ids) for frame in group}) == 1:
             rows.append({"config": config, "model": MEAN} | _over_models(own))
-    return mark(titled("curves", rows, averaged=len(rows) > len(frames)))
+    return titled("curves", rows, averaged=len(rows) > len(frames))
 
 
 def _over_models(rows: Sequence[Row]) -> Row:
@@ -314,22 +305,14 @@ def plot_curves(table: Table) -> plots.Figure:
 # --- Matching thresholds ---
 
 
-def matching(
-    request: Request,
-    *,
-    tests: Sequence[str] | Tests = (),
-    groups: Sequence[str] = (),
-    best_and_worst: bool = False,
-) -> Table:
+def matching(request: Request) -> Table:
     """Tabulate matching thresholds: a row per model, a column per configuration."""
-    _, mark = read_choice(request, tests, groups, best_and_worst)
-    table = matching_table(
+    return matching_table(
         ((frame.model, frame.config, measures(frame.counts)) for frame in request.frames()),
         "Matching correctness threshold (MC): the CT at which SV accuracy matches S",
         "In percent; 100 would be perfect generalisation. Of the curve averaged over subsamples. "
         f"{CATALOGUE['matching_threshold'].remark}",
     )
-    return mark(table)
 
 
 def matching_table(

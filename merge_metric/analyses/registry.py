@@ -40,7 +40,7 @@ class Analysis:
     module: str
     """Name of the module of its function, called like it, and of `plot_…`, which draws its table.
 
-    The function's keyword-only parameters are the analysis's options.
+    Its keyword-only parameters are the analysis's options, but those of `curves.read_choice`.
     """
     summary: str
     """The question it answers, and where papers show it, for help and README."""
