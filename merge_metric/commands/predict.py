@@ -175,11 +175,12 @@ def _ask(
     if not (way.dry_run or way.batch_out or way.batch_in):
         return run_models(jobs, problems, distribution=distribution, out=out, overwrite=overwrite)
     job = request, extra = next(iter(jobs.values()))
-    is_remote = request.base_url and request.kind != "classifier"
-    if "preset" in extra or distribution or not (way.dry_run or is_remote):
+    for_batch = request.base_url and request.kind != "classifier"
+    for_batch = for_batch and (out is not None or len(sources_of(problems)) < 2)
+    if "preset" in extra or distribution or not (way.dry_run or for_batch):
         raise ValueError(
-            "expected for --dry-run one --model, asked from here, and for batches a language model "
-            "on a server, with --base-url"
+            "expected for --dry-run one --model, asked from here; for batches a language model on "
+            "a server, with --base-url, and problems (--config) of one source, or --out"
         )
     if way.dry_run:
         opened = open_files(job, problems, out)
@@ -195,11 +196,6 @@ def _ask(
             lines.append(f"cost: at most {costs['most_cost']:,.2f}")
         write_result(output, costs, *lines)
         return None
-    if out is None and len(sources := sources_of(problems)) > 1:
-        raise ValueError(
-            f"expected for a batch problems of one source, or --out, a file for all of them, got "
-            f"{', '.join(sources)}: name configurations of one with --config"
-        )
     ((server, asking),) = open_files(job, problems, out)
     if way.batch_out is None:
         take = partial(take_results, server, asking, way.batch_in or [])

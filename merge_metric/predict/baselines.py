@@ -137,7 +137,7 @@ def read_training_data(path: Path, problem_format: ProblemFormat = NLI) -> Train
 
     Raises:
         OSError: there is no such file.
-        ValueError: it cannot be read, lacks a column, has unknown labels or only one.
+        ValueError: it cannot be read, lacks a column or has unknown labels.
     """
     known, spellings, texts = problem_format.labels, LABEL_SPELLINGS, [COLUMN_NAMES["hypothesis"]]
     if problem_format != NLI:
@@ -168,8 +168,6 @@ def read_training_data(path: Path, problem_format: ProblemFormat = NLI) -> Train
             labels.append(known.index(spellings[spelled]))
         else:
             left_out += 1
-    if len(set(labels)) < 2:
-        raise ValueError(f"{path}: expected problems of several labels, got {len(labels)} problems")
     if left_out:
         log.info("%s: %s problems without a label or hypothesis left out", path, f"{left_out:,}")
     training: dict[str, object] = {"file": path.name, "sha256": digest_of_file(path)}

@@ -61,15 +61,8 @@ def test_on_real_hypotheses(shared_data: Path) -> None:
     assert 0.55 < (result.argmax(axis=1) == labels).mean() < 0.65
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("a.csv", "x,label\n1,0\n",
-         "expected a column sentence2 or hypothesis or sentence_B or text2, got x, label"),
-        ("a.csv", "hypothesis,label\nh,0\ni,0\n", "expected problems of several labels, got 2"),
-    ],
-)  # fmt: skip
-def test_files_that_will_not_do(name: str, text: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text(text)
+def test_a_file_without_hypotheses(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,label\n1,0\n")
+    message = "a column sentence2 or hypothesis or sentence_B or text2, got x, label"
     with pytest.raises(ValueError, match=message):
-        read_training_data(tmp_path / name)
+        read_training_data(tmp_path / "a.csv")
