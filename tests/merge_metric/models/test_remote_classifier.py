@@ -128,7 +128,7 @@ def test_labels_by_name(server: Served, path: str, options: tuple[str, ...], sou
         (lambda payload, rows: embeddings_inference(NAMES)(payload, rows)[: 32 - 1], (),
          "contradiction for 32 pairs, got "),
         (lambda payload, rows: [[{"label": n, "score": 2.0} for n in NAMES] for _ in rows], (),
-         "expected numbers from 0 to 1 with the sum 1"),
+         "expected 3 probabilities that sum to 1"),
     ],
 )  # fmt: skip
 def test_answers_that_say_too_little(
