@@ -274,7 +274,7 @@ def confusion_tables(judgements: Judgements) -> list[Table]:
 # --- Rows ---
 
 
-def _pair_rows(part: Judgements, score: str, draws: Floats | None) -> Iterator[dict[str, Any]]:
+def _pair_rows(part: Judgements, score: str, draws: Floats) -> Iterator[dict[str, Any]]:
     measures = {"agreement": _agreement, **_KAPPAS}
     pairs: list[dict[str, Floats]] = []
     for one, other in combinations(range(len(part.annotators)), 2):
@@ -304,19 +304,14 @@ def _pair_rows(part: Judgements, score: str, draws: Floats | None) -> Iterator[d
 _NONE: Final[Floats] = np.array([np.nan])
 
 
-def _measure(
-    matrices: Floats, measures: Mapping[str, Measure], draws: Floats | None
-) -> dict[str, Floats]:
+def _measure(matrices: Floats, measures: Mapping[str, Measure], draws: Floats) -> dict[str, Floats]:
     """Compute figures of items' (n, k, k) matrices, and of replicates of them, (1 + B,).
 
     `draws`, (B, n), count items in replicates. With two answers, κ, and α, are one.
     """
-    samples = [matrices.sum(axis=0)[None]]
-    if draws is not None:
-        samples.append(np.tensordot(draws, matrices, axes=1))
-    known = list(measures.items())
-    if matrices.shape[-1] == 2:
-        known = [(key, measure) for key, measure in known if key not in _SAME_FOR_TWO]
+    samples = (matrices.sum(axis=0)[None], np.tensordot(draws, matrices, axes=1))
+    others = _SAME_FOR_TWO if matrices.shape[-1] == 2 else ()
+    known = [(key, measure) for key, measure in measures.items() if key not in others]
     return {key: np.concatenate([of(some) for some in samples]) for key, of in known}
 
 
@@ -337,11 +332,10 @@ def _note(given: Codes, score: str, none: str) -> str:
     return f"undefined: every answer is {names[answers[0] - 1] if names else answers[0]}"
 
 
-def _draws(part: Judgements, settings: Settings) -> Floats | None:
+def _draws(part: Judgements, settings: Settings) -> Floats:
     """Resample the seeds of a part anew, so that intervals do not depend on other parts."""
-    if not settings.n_bootstrap or len({*part.seed_ids}) < 2:
-        return None  # with one seed every replicate equals the sample
-    return resampled(part.seed_ids, settings)
+    # With one seed every replicate equals the sample.
+    return resampled(part.seed_ids, settings)[: None if len({*part.seed_ids}) > 1 else 0]
 
 
 def _with_intervals(measured: Mapping[str, Floats]) -> dict[str, Any]:
