@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import commands
 from helpers.commands import refused
 from helpers.completions_server import Reply, Request, serving
 from helpers.dataset_files import files_of
 from helpers.hub.loopback import loopback_hub
 from helpers.hub.repositories import Entry, User, entries_of
+from helpers.latex import PDFLATEX, compiled
 from helpers.report_data import Problems, problems
 
+from merge_dataset.layout import CARD
 from merge_metric import (
     SeedVariantCallback,
     compare_models,
@@ -28,6 +31,7 @@ from merge_metric.evaluation import Evaluation
 from merge_metric.frame.predictions import read_metadata
 from merge_metric.models.loading import AskedFunction, as_model
 from merge_metric.seed_variant_accuracy.figures import MAIN_FIGURES
+from merge_metric.seed_variant_accuracy.formatting import as_percent
 from merge_metric.tracking import trainer_figures
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -419,3 +423,44 @@ def test_figures_of_every_evaluation(tmp_path: Path) -> None:
     )
     metrics = trainer.evaluate()
     assert metrics["eval_merge_seed_accuracy"] == pytest.approx(after["seed_accuracy"])
+
+
+BIBTEX = "@misc{zgreaban2025merge,\n  title = {{MERGE}}\n}"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[Evaluation]:
+    """Results of a model that says entailment, and of one that knows; the card has a citation."""
+    folder = PROBLEMS.write(tmp_path_factory.mktemp("paper") / "merge-nli")
+    (folder / CARD).write_text(f"# A card\n\n```bibtex\n{BIBTEX}\n```\n", encoding="utf-8")
+    files = {always: folder.with_name("always.parquet"), knows: folder.with_name("knows.parquet")}
+    return [
+        evaluate_model(model, folder, "snli", progress=False, out=out)
+        for model, out in files.items()
+    ]
+
+
+def test_sentences_table_and_citation(results: list[Evaluation], tmp_path: Path) -> None:
+    one, other = results
+    text = one.reporting(other)
+    for result in results:
+        (sentence,) = (line for line in text.splitlines() if f"), {result.name} answers" in line)
+        for key in ("seed_accuracy", "variant_accuracy", "seed_variant_accuracy"):
+            assert as_percent(result[key]) in sentence
+        low, high = map(as_percent, result["seed_variant_accuracy_ci"])
+        assert f"95 % interval {low} to {high}" in sentence
+        assert f"({result['n_seeds']} seeds with" in sentence
+        assert f"signature {result['signature_short']}." in sentence
+    assert text.endswith(f"{BIBTEX}\n")
+    table = r"\begin{table}" + text.partition(r"\begin{table}")[2].partition("@misc")[0]
+    assert [name for name in ("always", "knows") if f"& {name}" in table] == ["always", "knows"]
+    if PDFLATEX:
+        compiled(table, tmp_path)
+
+
+def test_the_command_says_the_same(results: list[Evaluation]) -> None:
+    one = results[0]
+    words = ("score", one.predictions, "--reporting")
+    told = commands.run(*words, "--dataset", one.dataset, "--config", "snli").stdout
+    assert told.splitlines()[0] == one.reporting().splitlines()[0]
+    assert "expected the --dataset" in refused(*words)

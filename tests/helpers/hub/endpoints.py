@@ -183,8 +183,6 @@ class LoopbackHub:
     # --- Routes ---
 
     def _whoami(self, asked: Asked) -> Reply:
-        if asked.user is None:
-            raise Refused(401, "Invalid credentials in Authorization header")
         token = {"displayName": "test", "role": asked.user.role}
         told = {"type": "user", "name": asked.user.name}
         told["auth"] = {"type": "access_token", "accessToken": token}
@@ -203,22 +201,15 @@ class LoopbackHub:
             raise Refused(
                 403, f"You don't have the rights to create a {kind} under the namespace {owner!r}"
             )
-        if (kind, name) in self.repos:
-            message = f"You already created this {kind} repo: {name}"
-            return Reply({"error": message, "url": address}, 409, {"X-Error-Message": message})
-        if kind == "space" and not value.get("sdk"):
-            raise Refused(400, "sdk is required")
+        assert (kind, name) not in self.repos
+        assert kind != "space" or value["sdk"]
         private = value.get("visibility") == "private" or bool(value.get("private"))
         self.make(kind, name, private=private, sdk=value.get("sdk"))
         return Reply({"url": address, "name": name, "id": "1"})
 
     def _validate(self, asked: Asked) -> Reply:
-        text = asked.payload["content"]
-        try:
-            _, header, _ = text.split("---\n", 2)
-            yaml.safe_load(header)
-        except (ValueError, yaml.YAMLError) as error:
-            return Reply({"errors": [{"message": f"no metadata: {error}"}], "warnings": []}, 400)
+        _, header, _ = asked.payload["content"].split("---\n", 2)
+        yaml.safe_load(header)
         return Reply({"errors": [], "warnings": []})
 
     def _info(self, asked: Asked) -> Reply:
@@ -306,8 +297,7 @@ class LoopbackHub:
 
     def _lfs_put(self, asked: Asked) -> Reply:
         oid = hashlib.sha256(asked.body).hexdigest()
-        if oid != asked.groups["oid"]:
-            raise Refused(400, "the content is not that of its name")
+        assert oid == asked.groups["oid"]
         self.large[oid] = asked.body
         return Reply(b"")
 
@@ -316,8 +306,6 @@ class LoopbackHub:
         branch = asked.groups["revision"]
         header, *lines = [json.loads(line) for line in asked.body.splitlines()]
         parent = header["value"].get("parentCommit")
-        if branch not in repo.branches:
-            raise Refused(404, f"Invalid rev id: {branch}", "RevisionNotFound")
         if parent is not None and parent != repo.branches[branch]:
             raise Refused(412, "A commit has happened since. Please refresh and try again.")
         files = dict(repo.commits[repo.branches[branch]].files)
@@ -340,15 +328,11 @@ class LoopbackHub:
             case "file":
                 files[value["path"]] = Entry(base64.b64decode(value["content"]), False)
             case "lfsFile":
-                if value["oid"] not in self.large:
-                    raise Refused(400, f"LFS object {value['oid']} was not uploaded")
                 files[value["path"]] = Entry(self.large[value["oid"]], True)
             case "deletedFile":
-                if value["path"] not in files:
-                    raise Refused(404, "A file with this name doesn't exist", "EntryNotFound")
                 del files[value["path"]]
             case _:
-                raise Refused(400, f"unknown operation {key}")
+                raise ValueError(key)
 
     def _tag(self, asked: Asked) -> Reply:
         repo, _ = self._writable(asked)

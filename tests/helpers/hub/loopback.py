@@ -38,7 +38,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not parts.path.startswith("/") or parts.netloc:
             route, match = "outside", None
         if match is None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self._read_body()
             self._send(route, Reply({"error": f"no such route: {self.path}"}, 404))
             return
         fault = self.hub.fault(route, self.command)
@@ -84,15 +84,6 @@ class _Handler(BaseHTTPRequestHandler):
         return user
 
     def _read_body(self, *, half: bool = False) -> bytes:
-        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
-            chunks = []
-            while size := int(self.rfile.readline(), 16):
-                chunks.append(self.rfile.read(size))
-                self.rfile.readline()
-                if half:
-                    return b"".join(chunks)
-            self.rfile.readline()
-            return b"".join(chunks)
         length = int(self.headers.get("Content-Length") or 0)
         return self.rfile.read(length // 2 if half else length)
 

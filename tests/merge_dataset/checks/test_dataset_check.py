@@ -1,7 +1,8 @@
 import json
 import random
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 from helpers.dataset_files import read_rows
 
 from merge_dataset.checks import check_dataset
-from merge_dataset.checks.rules import broken, rules_of
+from merge_dataset.checks.rules import CHECKS, Finding, broken, check, rules_of
 from merge_dataset.checks.variants import substitution_findings
 from merge_dataset.engine import connect
+from merge_dataset.layout import CARD
 from merge_dataset.schema import NLI, arrow_schema
 
 Rows = list[dict[str, Any]]
@@ -217,7 +219,7 @@ def test_no_parquet(dataset: Path) -> None:
     assert problem.startswith(f"{NOUNS}: expected a whole Parquet file; got ")
 
 
-CARD = "README.md: expected text in UTF-8, with YAML between two lines of ---"
+BROKEN = "README.md: expected text in UTF-8, with YAML between two lines of ---"
 
 
 def remove(name: str) -> Callable[[Path], None]:
@@ -239,10 +241,10 @@ def remove(name: str) -> Callable[[Path], None]:
          f".mnli-m.{'0' * 32}.partial: expected no leftover of an interrupted export; got one; "
          "export again"),
         (lambda folder: (folder / "README.md").write_bytes(b"\xff\xfe"),
-         f"{CARD}; got 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+         f"{BROKEN}; got 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
         (lambda folder: (folder / "README.md").write_text("---\n- 1\n---\n"),
-         f"{CARD}; got no YAML with keys (cannot convert dictionary update sequence element #0 to "
-         "a sequence)"),
+         f"{BROKEN}; got no YAML with keys (cannot convert dictionary update sequence element #0 "
+         "to a sequence)"),
         (lambda folder: [shutil.rmtree(path) for path in sorted(folder.glob("snli/*/"))],
          "snli: expected a word class with variants.parquet; got none"),
     ],
@@ -311,3 +313,19 @@ def test_variants_that_cannot_be_told_from_other_rows(
     assert f"expected other texts than those of another seed; got {texts}" in result
     assert f"expected another id than any seed's; got '{other['seed_id']}'" in result
     assert "expected texts that stand in one variant; got " in result
+
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_how_to_add_a_check(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(@check.*?)```", text, re.DOTALL)
+    monkeypatch.setitem(CHECKS, "contents", [*CHECKS["contents"]])  # put back afterwards
+    names = {"CARD": CARD, "Finding": Finding, "Iterator": Iterator, "Path": Path, "check": check}
+    exec(code, names)
+    assert check_dataset(dataset) == []
+    card = dataset / CARD
+    card.write_text(card.read_text(encoding="utf-8") + "\nRead this!\n", encoding="utf-8")
+    (problem,) = check_dataset(dataset)
+    assert problem == "README.md: expected no exclamation marks; got Read this!"
