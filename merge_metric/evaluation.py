@@ -17,8 +17,15 @@ from merge_dataset.layout import as_dataset
 from merge_dataset.settings import as_texts
 from merge_metric.compare import Comparison, compare_models, require_distinct
 from merge_metric.frame.answer_table import PredictionsSource, parse_source
-from merge_metric.frame.joined import Frame, read_frames
-from merge_metric.frame.predictions import read_predictions, suffix_of, write_predictions
+from merge_metric.frame.joined import Frame, read_frames, same_merging
+from merge_metric.frame.predictions import (
+    MERGE_LABELS,
+    read_metadata,
+    read_predictions,
+    rewrite_metadata,
+    suffix_of,
+    write_predictions,
+)
 from merge_metric.models.loading import as_model
 from merge_metric.predict.driver import predict
 from merge_metric.predict.jobs import labelled_seeds
@@ -79,6 +86,11 @@ class Evaluation:
         frames = tuple(read_frames(source, folder, configs, **options))
         results = score_all(frames, settings, shown=False)
         return cls(source.model, folder, results, frames, source.path, allow_missing)
+
+    @property
+    def merging(self) -> str:
+        """How labels are merged, such as contradiction,neutral=not_entailment; "" without."""
+        return self.frames[0].merging
 
     def __getitem__(self, key: str) -> Any:
         """Look up a configuration's result or, where there is one alone, a figure of it."""
@@ -192,6 +204,7 @@ class Evaluation:
             list(self.results),
             allow_missing=any(evaluation.allow_missing for evaluation in every),
             tell=False,  # `evaluate_model` did
+            merge_labels=str(same_merging({of.name: of.merging for of in every})),
         )
         write_report(evidence, file, output)
         return file
@@ -234,10 +247,15 @@ class Evaluation:
         suffix = suffix_of(file)
         require_new(file)
         if not self.predictions.name.endswith(suffix):
-            write_predictions(file, read_predictions(self.predictions, self.dataset))
-            return file
-        with atomic(file) as new:
-            copyfile(self.predictions, new)
+            kept = read_predictions(self.predictions, self.dataset, merge_labels=self.merging)
+            write_predictions(file, kept)
+        else:
+            with atomic(file) as new:
+                copyfile(self.predictions, new)
+        known = read_metadata(file)
+        merged = {MERGE_LABELS: self.merging} if self.merging else {}
+        if suffix == ".parquet" and (noted := {"name": self.name} | known | merged) != known:
+            rewrite_metadata(file, noted)
         return file
 
     def _beside(self, others: Sequence[Evaluation]) -> list[Evaluation]:

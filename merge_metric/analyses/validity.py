@@ -194,6 +194,7 @@ def good_table(
         enough=ENOUGH,
         draws=FIXED_DRAWS,
         units=resampled_units(cluster),
+        has_intervals=settings.n_bootstrap > 0,
         model_first=model_first,
     )
 

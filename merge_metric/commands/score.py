@@ -166,8 +166,9 @@ def score_command(
     from merge_metric.seed_variant_accuracy.figures import figure_named
     from merge_metric.seed_variant_accuracy.options import Settings
 
-    if beside.reporting and dataset is None:
-        raise ValueError("--reporting: expected the --dataset that the figures are of")
+    for name in ("reporting", "good"):
+        if getattr(beside, name) and dataset is None:
+            raise ValueError(f"--{name}: expected the --dataset that the figures are of")
     settings = Settings(shown.ct, n_bootstrap, shown.rng_seed)
     more = [figure_named(key, shown.ct) for key in beside.figure or ()]
     gates = read_gates(beside.require or (), shown.ct)

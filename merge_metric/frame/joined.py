@@ -87,6 +87,8 @@ class Frame:
     """The single variants, if they were requested; see `rows`."""
     repeats: Mapping[str, Ints] = field(default_factory=dict)
     """Seed → repeated answers to it, if it was asked several times; see `noise`."""
+    merging: str = ""
+    """How labels are merged, as text."""
     values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Values of these variants: dataset column or `VARIANT_IDS` → value or list per row."""
 
@@ -179,6 +181,7 @@ def as_frames(
             )
         if isinstance(item, HasPredictions) and asked:
             files.append(PredictionsSource(name or item.name, item.predictions, item.dataset))
+            options["merge_labels"] = options.get("merge_labels") or item.frames[0].merging
         elif isinstance(item, Frame | HasPredictions):
             own = [item] if isinstance(item, Frame) else item.frames
             own = [frame for frame in own if not configs or frame.config in configs]
@@ -293,6 +296,7 @@ def _frame_of(
         rows,
         values=values,
         repeats=read_repeats(model.predictions),
+        merging=str(model.merging),
     )
 
 

@@ -195,7 +195,6 @@ def _of_dataset(
         name: formats[problem["file"]].labels[problem["label"]]
         for name, problem in problems.items()
     }
-    merged = {gold: merging.becomes.get(gold, gold) for gold in gold_of.values()}
     # Positions, as the harness takes them, unless scores fit the numbers as words better.
     as_words, as_positions = (
         sum((_plain(of.answer) == _plain(target)) == of.value for of, target in pairs)
@@ -211,7 +210,7 @@ def _of_dataset(
         is_position = sample.at_target and as_positions >= as_words
         target = _plain(sample.at_target if is_position else sample.target)
         answer = _plain(sample.answer)
-        name = min(same, key=lambda name: merged[gold_of[name]] not in meanings.get(target, ()))
+        name = min(same, key=lambda name: gold_of[name] not in meanings.get(target, ()))
         if len(same) > 1:
             same.remove(name)
         gold = gold_of[name]
@@ -222,7 +221,7 @@ def _of_dataset(
                 f"right, 1 or C, or wrong, 0 or I, got {value!r}"
             )
         for word in {target, answer} if _IS_RIGHT[value] else {target}:
-            meanings.setdefault(word, set()).add(merged[gold])
+            meanings.setdefault(word, set()).add(gold)
         row = {"variant_id": name, "seed_id": problems[name]["seed_id"], "label": gold}
         rows.append(texts | row | {"is_right": _IS_RIGHT[value], ANSWER_TEXT: str(sample.answer)})
     if not any(row["is_right"] for row in rows) and samples[0].value is None:
@@ -232,8 +231,10 @@ def _of_dataset(
         )
     for row in rows:
         # A word that is right for several labels names none of them.
-        wrong = {*meanings.get(_plain(row[ANSWER_TEXT]), ())} - {merged[row["label"]]}
-        one = min(wrong) if len(wrong) == 1 else None
+        wrong = {*meanings.get(_plain(row[ANSWER_TEXT]), ())} - {row["label"]}
+        one = (
+            min(wrong) if len({merging.becomes.get(label, label) for label in wrong}) == 1 else None
+        )
         row["prediction"] = row["label"] if row.pop("is_right") else one
     table = pa.Table.from_pylist(rows)
     if len({own.fields for own in formats}) > 1 or any(c.null_count for c in table.select(fields)):

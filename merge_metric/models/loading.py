@@ -146,6 +146,7 @@ def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:
         (kind != "classifier" or not request.base_url, ("pair_separator",),
          "for a classifier on a server"),
         (kind == "classifier", ("answers", "shuffle_letters"), "of language models"),
+        (not request.shuffle_letters, ("letters_seed",), "with `shuffle_letters`"),
     ):  # fmt: skip
         for name in names if is_unused else ():
             value = getattr(request, name)

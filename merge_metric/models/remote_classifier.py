@@ -107,9 +107,10 @@ class RemoteClassifier:
             are_same = all(known.get(n, name) == name for n, name in names.items())
             if are_same and rows.shape == (len(pairs), self._width or rows.shape[1]):
                 return rows, names
+        classes = ", ".join(self._names.values())
         raise ValueError(
-            f"{self._endpoint.place}: expected probabilities of the classes "
-            f"{', '.join(self._names.values())} for {len(pairs)} pairs, got {beginning(answer)}"
+            f"{self._endpoint.place}: expected probabilities of the classes"
+            f"{f' {classes}' * bool(classes)} for {len(pairs)} pairs, got {beginning(answer)}"
         )
 
     def _read(self, answer: Any) -> _Read:
@@ -118,7 +119,8 @@ class RemoteClassifier:
             names = sorted({*scores[0]}, key=lambda name: (len(name), name))  # LABEL_10 is last
             rows = [[row[name] for name in names] for row in scores if len(row) == len(names)]
             return np.array(rows, np.float64), dict(enumerate(names))
-        data = sorted(answer["data"], key=lambda row: int(row["index"]))
+        by_index = {int(row["index"]): row for row in answer["data"]}
+        data = [by_index[n] for n in range(len(answer["data"]))]
         probabilities = np.array([row["probs"] for row in data], np.float64)
         named = zip(probabilities.argmax(axis=1).tolist(), data, strict=True)
         return probabilities, {n: str(row["label"]) for n, row in named if row["label"]}

@@ -18,7 +18,7 @@ from helpers.tiny_classifiers import tiny_classifier
 from merge_dataset.commands.command_line import MessageFormatter
 from merge_dataset.export import export_dataset
 from merge_dataset.schema import LABELS, NLI, ProblemFormat
-from merge_metric import evaluate_model
+from merge_metric import Evaluation, evaluate_model
 from merge_metric.analyses import analyse
 from merge_metric.compare import compare_models
 from merge_metric.frame.joined import read_frames
@@ -212,8 +212,14 @@ def test_predict_notes_it_and_all_that_follows_knows(
     saved = result.save(tmp_path / "p.jsonl")
     (again,) = score_file(saved, folder, merge_labels=MERGED, n_bootstrap=10).values()
     assert again == outcome
-    report = json.loads(result.report(tmp_path / "report.json").read_text())
-    assert {row["gold"] for row in report["seeds"]} == {"entailment", "not_entailment"}
+    loaded = Evaluation.load(f"x={saved}", folder, merge_labels=MERGED, n_bootstrap=10)
+    (again,) = score_file(loaded.save(tmp_path / "x.parquet"), folder, n_bootstrap=10).values()
+    assert again == outcome
+    (compared,) = result.compare(loaded, allow_missing=True, n_bootstrap=10).values()
+    assert [row["seed_accuracy"] for row in compared.models.rows] == [0.875, 0.875]
+    for of in (result, loaded):
+        report = json.loads(of.report(tmp_path / f"{of.name}.json").read_text())
+        assert {row["gold"] for row in report["seeds"]} == {"entailment", "not_entailment"}
 
 
 @pytest.mark.parametrize("dataset", ["three", "two"])

@@ -244,6 +244,7 @@ def test_good_variants_in_commands(rated: Rated, tmp_path: Path) -> None:
     scored = json.loads(run("score", *common, "--good", "--format", "json").stdout)
     assert scored["good"]["rows"] == [whole, good]
     text = run("score", *common, "--good").stdout
+    assert "--good: expected the --dataset" in refused("score", common[0], "--good")
     assert "Good variants beside as many of all" in text
     assert scored["results"]["snli"]["signature"] in text
     assert run("score", *common, "--good", "--format", "csv").stdout.count("as many of all") == 1

@@ -245,6 +245,7 @@ def test_figures_of_logs(folder: Path, rows: Rows, tmp_path: Path) -> None:
     loaded = Evaluation.load(second, folder, n_bootstrap=0)
     assert loaded.name == "some/model"
     kept = loaded.save(tmp_path / "kept.parquet")
+    assert model_name(kept) == "some/model"
     parts = [choosing(tmp_path / f"{n}.jsonl", rows[n::2]) for n in range(2)]
     assert score_file(kept, folder, n_bootstrap=0)["snli"] == loaded["snli"]
     for same in (loaded["snli"], score_file(parts, folder, n_bootstrap=0)["snli"]):
@@ -258,7 +259,10 @@ def test_figures_of_logs(folder: Path, rows: Rows, tmp_path: Path) -> None:
 
 
 def test_merged_labels(folder: Path, rows: Rows, tmp_path: Path) -> None:
-    """Two classes, one of which is right for two labels of the dataset."""
+    """Two classes, one of which is right for two labels of the dataset, or three."""
+    whole = inspect_log(tmp_path / "three.json", inspect_samples(rows, by="shuffled"))
+    of_three = read_predictions(whole, folder, merge_labels="contradiction,neutral=other")
+    assert of_three["prediction"].to_pylist() == [min(row["code"], 1) for row in rows]
     names = ["entailment", "other", "other"]
     samples = inspect_samples(rows, by="shuffled")
     for sample, row in zip(samples, rows, strict=True):
