@@ -148,12 +148,8 @@ class ProblemSettings:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a `config.toml` as `to_toml` wrote it; errors name the file."""
-        values = parse_toml(read_text(path), str(path))
-        try:
-            return cls.from_mapping(values)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{path}: {error}") from error
+        """Read a `config.toml` as `to_toml` wrote it."""
+        return cls.from_mapping(parse_toml(read_text(path), str(path)))
 
     def to_toml(self) -> str:
         """Write the settings as TOML in the order of the fields; unset ones are left out."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from generation.config import RECIPES, Config, ProblemSettings
+from generation.config import RECIPES, Config, ProblemSettings, require
 from generation.paraphrases.config import TEMPERATURES, ParaphraseConfig
 from generation.run_folder import SCORED, RunFolder
 from merge_dataset.commands.command_line import (
@@ -278,11 +278,17 @@ def signals_command(
 
     models = {"--lm": lm, "--mlm": mlm, "--neighbours": neighbours or None}
     chosen = [name for name, value in models.items() if value is not None]
-    if len(chosen) != 1:
-        got = " and ".join(chosen) or "none"
-        raise ValueError(f"expected one model, with --lm or --mlm, or --neighbours, got {got}")
-    if lm and given.get("batch_tokens"):
-        raise ValueError("--batch-tokens: expected with --mlm, got it with --lm")
+    require(
+        (
+            len(chosen) == 1,
+            "expected one model, with --lm or --mlm, or --neighbours, got "
+            f"{' and '.join(chosen) or 'none'}",
+        ),
+        (
+            not (lm and given.get("batch_tokens")),
+            "--batch-tokens: expected with --mlm, got it with --lm",
+        ),
+    )
     distribution = distribution_of(dealt, device=given.get("device", "auto"))
     into = f" --into {of}, with the settings it has" if of and of != SCORED else ""
     kind: Kind = "neighbours" if neighbours else "lm" if lm else "mlm"

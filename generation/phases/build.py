@@ -213,7 +213,7 @@ def generate(
         require_dictionary(config)
         suggest(config, distribution=distribution, overwrite=overwrite)
         if config.scored_by:
-            from generation.signals.pll_changes import Kind, write_changes  # imports torch
+            from generation.signals.pll_changes import Kind, causal_lm, write_changes  # torch
 
             kind: Kind = "lm" if config.scored_by == CAUSAL else "neighbours"
             run.named(SCORED).signals_made.unlink(missing_ok=True)
@@ -226,6 +226,7 @@ def generate(
                 write_changes(
                     run.path, kind, config.lm or "", of=SCORED, only=only, distribution=distribution
                 )
+            causal_lm.cache_clear()
         return build(run, distribution=distribution, overwrite=overwrite)
 
 

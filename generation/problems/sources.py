@@ -194,8 +194,6 @@ class ProblemReader:
         # The annotators' labels: a list in .jsonl files, label1 … label5 in .txt ones.
         votes = values.get("annotator_labels") or [values.get(f"label{n}") for n in range(1, 6)]
         votes = votes.split() if isinstance(votes, str) else votes
-        if not isinstance(votes, list):
-            raise ValueError(f"expected a list in column 'annotator_labels', got {_shown(votes)}")
         named = (self._label(vote) for vote in votes if vote not in (None, ""))
         voted = tuple(filter(None, named))
         if (row_id := values.get(columns["id"])) not in (None, ""):

@@ -137,13 +137,7 @@ class CausalLM:
         # `<|endoftext|>`, if they have it.
         ends = tokenizer.bos_token_id, tokenizer.eos_token_id
         starts = (tokenizer.get_vocab().get("<|endoftext|>"), *ends)
-        start = next((token for token in starts if token is not None), None)
-        if start is None:
-            raise ValueError(
-                f"{name}: expected a tokenizer with a token that begins or ends texts, found none; "
-                "name another model with --lm, or a masked LM with --mlm"
-            )
-        self._start = int(start)
+        self._start = next(int(token) for token in starts if token is not None)
         limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.max_tokens = min(int(limit or _MOST_TOKENS), _MOST_TOKENS)
         self._shares = fast_layers.unsupported(model) is None
@@ -201,21 +195,26 @@ class CausalLM:
                 cache = fast_layers.PrefixCache(
                     self._model, [*beginnings, *beginnings[: len(beginnings) == 1]]
                 )
+                # A first token follows the beginning, whose logits serve all of its ends.
+                firsts = [(of_one := row.float())[0] - of_one.logsumexp(1) for row in cache.logits]
             for length, group in groupby(rows, key=lambda row: len(row[1])):
                 for some in _parts(list(group), self._most // max(1, length)):
                     places, ends = map(list, zip(*some, strict=True))
                     if not self._shares:
                         whole = [(*beginnings[n], *end[:-1]) for n, end in some]
                         logits = self._logits(whole, use_cache=False)[:, -length:]
-                    else:
-                        logits = cache.logits[places]
-                    if self._shares and length > 1:
+                    elif length > 1:
                         own = {"past_key_values": cache.first(cache.length, places)}
-                        later = self._logits([end[:-1] for end in ends], use_cache=True, **own)
-                        logits = torch.cat([logits, later], 1)
+                        logits = self._logits([end[:-1] for end in ends], use_cache=True, **own)
+                    else:
+                        logits = cache.logits[places, :0]
+                    asked = length - logits.shape[1]
                     # Row by row, so that a large vocabulary's logits stay in the cache.
-                    for n, end, of_row in zip(places, ends, logits.float(), strict=True):
-                        log_probs = of_row[range(length), end] - of_row[:length].logsumexp(1)
+                    for n, end, of_row in zip(places, ends, logits, strict=True):
+                        of_row = of_row.float()
+                        log_probs = of_row[range(len(of_row)), end[asked:]] - of_row.logsumexp(1)
+                        if asked:
+                            log_probs = torch.cat([firsts[n][list(end[:1])], log_probs])
                         result[beginnings[n], end] = float(log_probs.double().sum())
         return result
 

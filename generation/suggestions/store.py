@@ -99,12 +99,6 @@ def ask_task(folder: Path, task: str, opened: dict[str, MaskedLM] | None = None)
             warn_of_unknown(name, unknown)
         more = {"unknown_tokens": unknown, "weights": mlm.weights}
         write_json(record, {**identity, **{key: value for key, value in more.items() if value}})
-    known = read_json(record)
-    if (others := {key: known[key] for key in IDENTITY}) != identity:
-        raise ValueError(
-            f"{name}: expected the same model, device and dtype in every task, got {others} and "
-            f"{identity}; name them with --device, --dtype and @revision"
-        )
 
     def answer(queries: Sequence[MaskedQuery]) -> Iterator[tuple[Sequence[int], pa.Table]]:
         for rows, scores in mlm.answer(queries, k=config.suggestions_per_occurrence):

@@ -18,6 +18,7 @@ from merge_metric.models.inspection import (
     MASKED_LM,
     Inspection,
     build_on_meta,
+    quick_gguf,
     read_gguf_config,
 )
 from merge_metric.models.model_files import read_shapes
@@ -99,8 +100,9 @@ def load(inspection: Inspection, *, device: str = "auto", dtype: str = "auto") -
     folder, kind = files.download(inspection.needed), getattr(torch, dtype)
     if base is None:
         config = config or read_gguf_config(files, str(files.gguf_file))
-        tokenizer = read_tokenizer(inspection, folder, config)
-        model = _read_model(inspection, config, folder, kind)
+        with quick_gguf() if files.gguf_file else nullcontext():
+            tokenizer = read_tokenizer(inspection, folder, config)
+            model = _read_model(inspection, config, folder, kind)
     else:
         base_folder = base.files.download(base.needed)
         owner = (inspection, folder) if inspection.tokenizer in files else (base, base_folder)

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 from merge_metric.models.model_files import (
     ModelFiles,
@@ -294,12 +295,31 @@ def read_gguf_config(files: ModelFiles, name: str) -> Any:
     return config
 
 
+@contextmanager
+def quick_gguf() -> Iterator[None]:
+    """Have transformers read the fields of a GGUF file once, and four times as fast."""
+    import gguf
+    import numpy as np
+
+    class Reader(gguf.GGUFReader):
+        def _build_fields(self, offs: int, count: int) -> int:
+            data: Any = self.data.view(np.ndarray)  # slices of a memory map take microseconds
+            self.data = data
+            return int(super()._build_fields(offs, count))
+
+    with patch.object(gguf, "GGUFReader", cache(Reader)):
+        yield
+
+
 @lru_cache(maxsize=4)
 def _gguf_config(file: Path, changed: int) -> Any:
     """Read the configuration in a GGUF file; kept, as it takes seconds."""
     from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(file.parent, trust_remote_code=False, gguf_file=file.name)
+    with quick_gguf():
+        config = AutoConfig.from_pretrained(
+            file.parent, trust_remote_code=False, gguf_file=file.name
+        )
     if getattr(config, "is_gated_act", False) and config.feed_forward_proj == "relu":
         # Of GGUF files transformers (5.23) reads that a T5 has gates, but leaves the activation
         # at the first T5's, which had none. T5 v1.1 and Flan-T5, which have, use GELU.

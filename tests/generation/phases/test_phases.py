@@ -110,6 +110,12 @@ def test_a_build_changes_nothing_that_suggest_did(
     assert not (other.path / "mine").exists()
 
 
+@pytest.mark.parametrize("name", ["../elsewhere", ".hidden", "suggestions", "tasks"])
+def test_a_build_stays_inside_its_run(run: RunFolder, name: str) -> None:
+    with pytest.raises(ValueError, match=f"into: expected for the build a name .*, got '{name}'"):
+        build(run.path, into=name)
+
+
 def test_nothing_eligible_says_how_many_there_were(run: RunFolder, tmp_path: Path) -> None:
     other = copy_of(run, tmp_path / "strict")
     with pytest.raises(
