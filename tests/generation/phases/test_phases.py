@@ -216,12 +216,6 @@ def test_a_build_beside_its_run_leaves_the_run_as_it_was(run: RunFolder, tmp_pat
     assert bytes_made(other) == bytes_made(run)
 
 
-@pytest.mark.parametrize("name", ["../elsewhere", ".hidden", "suggestions", "tasks"])
-def test_a_build_stays_inside_its_run(run: RunFolder, name: str) -> None:
-    with pytest.raises(ValueError, match=f"into: expected for the build a name .*, got '{name}'"):
-        build(run.path, into=name)
-
-
 BLOCKS = 5
 Run = Callable[..., Result]
 
