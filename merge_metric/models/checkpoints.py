@@ -7,6 +7,7 @@ import os
 import re
 import warnings
 from collections.abc import Set
+from contextlib import nullcontext
 from logging import ERROR, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
