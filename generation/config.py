@@ -318,7 +318,7 @@ class Config(ProblemSettings):
     min_quality: float | None = _limit(None, "Least quality of a variant, 0 to 1.", panel=_FILTERS)
     class_quality: Mapping[str, str] = _limit(
         {},
-        "That of one class; may be repeated.",
+        "Least quality of a class; repeatable.",
         panel=_FILTERS,
         metavar="CLASS=X",
         parse=partial(parse_pairs, form="class=quality"),
