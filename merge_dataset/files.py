@@ -203,7 +203,8 @@ def read_text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: expected text in UTF-8: {error}; convert the file") from error
+        got = f"the byte {error.object[error.start]:#04x} at position {error.start}"
+        raise ValueError(f"{path}: expected text in UTF-8, got {got}; convert the file") from error
 
 
 # --- One command at a time ---
@@ -409,10 +410,9 @@ def naming_damage(
         cure = "restore it from a copy, or make it anew"
         if isinstance(error, UnicodeEncodeError):
             cure = "rename it, as pyarrow opens only names in UTF-8"
-        told = " ".join(str(error).split())
-        raise ValueError(
-            f"{path}: expected a whole {kind}, got an error: {told}; {cure}"
-        ) from error
+        is_text = isinstance(error, UnicodeError)  # whose words are of Python
+        told = "text that is not UTF-8" if is_text else f"an error: {' '.join(str(error).split())}"
+        raise ValueError(f"{path}: expected a whole {kind}, got {told}; {cure}") from error
 
 
 def write_table(path: Path, table: pa.Table) -> None:

@@ -267,6 +267,13 @@ def test_options_are_known() -> None:
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text)) <= known, page
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_tables_are_whole(page: str) -> None:
+    """No blank line cuts a table: what follows would be text with bars."""
+    parts = re.findall(r"\n\n(\|.*\n.*)", (ROOT / page).read_text(encoding="utf-8"))
+    assert [part for part in parts if not re.search(r"\n\|[\s:|-]+$", part)] == []
+
+
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "THIRD-PARTY.md"])
 def test_paths_are_there(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")

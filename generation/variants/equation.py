@@ -10,9 +10,10 @@ R_j(S, o) = ∩ over the occurrences i of o in S of R_j(S, i); R_M(S, o) = ∪ o
 R_j(S, o); and R_M(⟨p, h⟩, o) = R_M(p, o) ∩ R_M(h, o). So one masked LM has to validate all
 occurrences in a sentence, while p and h may be validated by different ones.
 
-`work.py` applies (i). Here a `Table` has a row for each pair of o and r, with an axis for the
-texts S and one for the masked LMs j, and each condition is a function that says which cells it
-drops. (iii) comes last, in `validation.py`, as tagging is what costs most; the outcome is the same.
+(i) is `_less_probable` of `reasons.py`, which `work.py` applies. Here a `Table` has a row for each
+pair of o and r, with an axis for the texts S and one for the masked LMs j, and each condition is a
+function that says which cells it drops. (iii) comes last, in `validation.py`, as
+tagging is what costs most; the outcome is the same.
 """
 
 from collections.abc import Callable, Mapping

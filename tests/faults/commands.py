@@ -75,8 +75,8 @@ COMMANDS: Final = {
     "per-seed": "score p.parquet --dataset merge-nli --n-bootstrap 0 --per-seed new.csv",
     "analyse": "analyse curves p.parquet m.parquet --dataset merge-nli --out new.svg",
     "agreement": "agreement study --n-bootstrap 20 --plots new",
-    "publish": "publish dataset merge-nli --repo somebody/merge-nli",
-    "publish-metric": "publish metric --repo somebody/seed_variant_accuracy",
+    "publish": "publish dataset merge-nli somebody/merge-nli",
+    "publish-metric": "publish metric somebody/seed_variant_accuracy",
 }  # fmt: skip
 """Name → command line. Names begin with the command; files called `new` do not exist before."""
 

@@ -204,9 +204,7 @@ def test_texts_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     ):
         read_json(path)
     (tmp_path / "f.txt").write_bytes(b"one\ncaf\xe9")
-    with pytest.raises(
-        ValueError, match=r"f\.txt: expected text in UTF-8: .* can't decode byte 0xe9"
-    ):
+    with pytest.raises(ValueError, match=r"f\.txt: .* UTF-8, got the byte 0xe9 at position 7"):
         read_text(tmp_path / "f.txt")
     (tmp_path / "f.json").write_text("[" * 100_000)
     with pytest.raises(ValueError, match=r"f\.json: expected JSON, got .* maximum recursion depth"):
