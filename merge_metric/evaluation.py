@@ -254,7 +254,7 @@ class Evaluation:
                 copyfile(self.predictions, new)
         known = read_metadata(file)
         merged = {MERGE_LABELS: self.merging} if self.merging else {}
-        if suffix == ".parquet" and (noted := {"name": self.name} | known | merged) != known:
+        if suffix == ".parquet" and (noted := known | {"name": self.name} | merged) != known:
             rewrite_metadata(file, noted)
         return file
 

@@ -166,7 +166,7 @@ plot_validity: Final = partial(bar_panels, series=_SHOWN, label="changed predict
 
 # --- Good variants beside as many of all ---
 
-_KEYS: Final = ("seed_accuracy", "seed_variant_accuracy", *FOOLING)
+_KEYS: Final = ("seed_accuracy", "seed_variant_accuracy", *reversed(FOOLING))
 _ALL, GOOD = "as many of all", "good"
 _MOVING: Final = ("seed_variant_accuracy", "relaxed_fooling_rate")
 """Figures whose difference is shown."""

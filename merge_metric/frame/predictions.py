@@ -91,7 +91,7 @@ def suffix_of(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str:
             return suffix
     raise ValueError(
         f"{path}: expected a name to end in {', '.join(suffixes)}, "
-        f"got {repr(path.suffix) if path.suffix else 'no suffix'}"
+        f"got {'a folder' if path.is_dir() else repr(path.suffix) if path.suffix else 'no suffix'}"
     )
 
 

@@ -87,7 +87,7 @@ def interval_text(of: Estimate) -> str:
 
 OF_DATA: Final = (
     *("source", "config", "mlms", "tagger", "packages", "fingerprint", "problems", "source_data"),
-    *("funnel", "eligible", "ablation", "files", "digest"),
+    *("funnel", "eligible", "ablation", "files", "digest", "draw", "explained"),
 )
 OF_PARAPHRASES: Final = ("kind", "generator", "nli_model", "prompt")
 """Keys of provenance that have their own wording, or are left to the dataset's card."""

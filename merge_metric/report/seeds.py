@@ -199,7 +199,7 @@ def describe_sample(sources: Sequence[SourceSeeds]) -> str:
     shown = sum(len(source.seed) for source in sources)
     total = sum(int(source.n_variants.sum()) for source in sources)
     if shown == total:
-        return f"All {total:,} variants are shown."
+        return f"All {total:,} answered variants are shown."
     if not shown:
         return f"None of the {total:,} variants is shown; counts and shares are those of all."
     counts = [count for source in sources for count in source.n_shown.tolist()]
@@ -240,7 +240,9 @@ def read_source(models: Sequence[AnswerTable], configs: Sequence[str]) -> Source
         )
         rows = tables[split]["row"].to_numpy()
         answers[split] = np.stack([column["answer"].to_numpy()[rows] for column in given])
-    seeds, variants = (tables[split] for split in SPLITS)
+    answered = (answers["variants"] != MISSING).any(axis=0)
+    answers["variants"] = answers["variants"][:, answered]
+    seeds, variants = tables["seeds"], tables["variants"].filter(pa.array(answered))
     place = {name: n for n, name in enumerate(VARIANT_CLASSES)}
     names = pc.unique(variants["word_class"]).to_pylist()
     names.sort(key=lambda name: (place.get(name, len(place)), name))

@@ -261,6 +261,8 @@ def test_results_are_those_of_the_commands(
         first.save(files[0])
     loaded = Evaluation.load(f"b={files[0]}", folder, n_bootstrap=50)
     assert loaded.results == score_file(files[0], folder, n_bootstrap=50) == first.results
+    again = loaded.save(tmp_path / "again.parquet")
+    assert Evaluation.load(again, folder, n_bootstrap=0).name == "b", "files keep a given name"
     assert (loaded.name, loaded.predictions, loaded.dataset) == ("b", Path(files[0]), folder)
     (by_files,) = compare_models(files, folder, n_bootstrap=50).values()
     compared = first.compare(second, n_bootstrap=50)

@@ -244,7 +244,7 @@
     const { clientWidth: width, clientHeight: height } = $("chart");
     if (plot && width && (width !== plot.width || height !== plot.height)) {
       plot.setSize({ width, height });
-      moveTo(threshold);
+      requestAnimationFrame(() => moveTo(threshold)); // after uPlot has scaled its cursor itself
     }
   }).observe($("chart"));
 })();

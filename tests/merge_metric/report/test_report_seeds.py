@@ -75,6 +75,10 @@ def test_models_without_answers_do_not_count(case: Any, tmp_path: Path) -> None:
     assert embedded["own"][1][0] == "-"
     assert embedded["answered"][1][0][0] == 0
     assert set(embedded["answers"][1]) == {"0", "1", "2", "-"}
+    (alone,) = gather_evidence(file, case.folder, ["snli"], allow_missing=True).sources
+    n_answered = sum(row["variant_id"] != row["seed_id"] for row in some)
+    assert len(alone.rows) == alone.n_variants.sum() == n_answered
+    assert describe_sample([alone]) == f"All {n_answered:,} answered variants are shown."
 
 
 def test_signals_of_variants_are_packed(tmp_path: Path) -> None:
