@@ -39,7 +39,7 @@ from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import VERSION, score_counts
 from merge_metric.tables import Column, Table, figure_column, figure_values
-from merge_metric.tables.table import PACKAGES, WIDTH
+from merge_metric.tables.table import PACKAGES, WIDTH, escape
 
 log = logging.getLogger(__name__)
 
@@ -422,9 +422,11 @@ def reporting(results: Mapping[str, Mapping[str, Mapping[str, Any]]], dataset: P
         notes=(f"Signatures: {'; '.join(signatures)}",),
     )
     card = read_text(dataset / CARD)
-    page = environment(Path(__file__).parent).get_template("reporting.md.j2")
-    return page.render(
-        percent=as_percent,
+    templates = environment(Path(__file__).parent)
+    bar = escape("|")
+    templates.filters["latex"] = lambda text: escape(text).replace(bar, rf"{bar}\allowbreak{{}}")
+    return templates.get_template("reporting.md.j2").render(
+        percent=lambda share: as_percent(share).replace("%", " %"),
         results=by_config,
         dataset=dataset.name,
         mlms={config: [mlm["name"] for mlm in of.get("mlms", ())] for config, of in made.items()},
