@@ -211,4 +211,4 @@ def test_the_page_names_every_analysis() -> None:
     from merge_metric.analyses import ANALYSES
 
     named = set(re.findall(r"analyse ([a-z-]+)", PAGE))
-    assert set(ANALYSES) - named == {"signals", "validity", "calibration", "power"}
+    assert set(ANALYSES) - named == {"signals", "good", "validity", "calibration", "power"}
