@@ -85,9 +85,12 @@ def read_log(path: Path, folder: Path | None, merging: Merging) -> pa.Table:
     """Read the predictions in a log; those of other tasks than ours need the dataset folder."""
     with naming_damage(path, *_DAMAGE):
         samples = list((_of_inspect if path.suffix in INSPECT else _of_lm_eval)(path))
+    if is_ours := any(sample.row for sample in samples):  # whose scores say nothing without a row
+        lacking = "it has no row of predictions"
+        samples = [s if s.row else s._replace(error=s.error or lacking) for s in samples]
     if failed := [sample for sample in samples if sample.error]:
         many, example = f"{len(failed):,} of {len(samples):,}", failed[0]
-        name = example.about["variant_id"]
+        name = example.about.get("variant_id")
         log.warning("%s: %s samples have no answer: %s: %s", path, many, name, example.error)
     takes = dict.fromkeys(sample.take for sample in samples)
     first, *others = sorted(takes, key=lambda take: take if isinstance(take, int) else 0) or [0]
@@ -100,7 +103,7 @@ def read_log(path: Path, folder: Path | None, merging: Merging) -> pa.Table:
             f"{path}: expected answers, got {len(samples):,} samples without any; of "
             "lm-evaluation-harness they are in samples_*.jsonl, by --log_samples"
         )
-    if given[0].row:
+    if is_ours:
         return pa.Table.from_pylist([sample.row for sample in given])
     if folder is None:
         raise ValueError(

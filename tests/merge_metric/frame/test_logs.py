@@ -340,3 +340,8 @@ def test_samples_with_errors_are_told(
     score_file(path, folder, allow_missing=True, n_bootstrap=0)
     assert "log.json: 2 of 80 samples have no answer: " in caplog.text
     assert ": it was not scored" in caplog.text
+    own = inspect_samples(rows)
+    own[1]["scores"] = {"further": {"value": 1.0, "answer": "A"}}
+    table = read_predictions(inspect_log(tmp_path / "own.json", own), folder)
+    assert len(table) == len(rows) - 1
+    assert "own.json: 1 of 80 samples have no answer: " in caplog.text
