@@ -22,8 +22,7 @@ from generation.run_folder import RunFolder
 from generation.suggestions.store import read_scores, stored_vocabulary, unchanged_questions
 from generation.suggestions.vocabulary import Vocabulary
 from generation.variants.equation import Lexicon, Words
-from generation.variants.grammar import has_library
-from generation.variants.perturbations import family_of
+from generation.variants.grammar import family_of, has_library
 from generation.variants.reasons import NO_REASON, Reason
 from generation.variants.validation import judge_in_context
 from generation.variants.work import BlockWork
@@ -123,7 +122,7 @@ class _Counting(BlockWork):
         for seed, word in problems.pairs():
             sentences, forms = problems.of(seed), None
             if has_library():
-                family = family_of(word, sentences)
+                family = family_of(word.word, word.word_class, sentences)
                 forms = sorted({sentences[text].tokens[at].text for text, at in family})
             values = [seed.seed_id, word.word_class, word.word, *map(len, word.positions)]
             rows.append(dict(zip(schema.names, [*values, forms], strict=True)))

@@ -32,13 +32,8 @@ from generation.records import (
 from generation.run_folder import SCORED, RunFolder, explain, versions
 from generation.suggestions.store import OF_SETTINGS, mlm_names, unchanged_questions
 from generation.variants import reasons
-from generation.variants.perturbations import (
-    Fate,
-    adapt,
-    in_full,
-    perturbations_of,
-    shuffle_letters,
-)
+from generation.variants.further_edits import Fate, adapt
+from generation.variants.perturbations import in_full, perturbations_of, shuffle_letters
 from generation.variants.signal_columns import (
     CAUSAL,
     FILLERS,

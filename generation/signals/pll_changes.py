@@ -23,7 +23,8 @@ from generation.run_folder import SCORED, RunFolder
 from generation.signals import likelihoods
 from generation.suggestions.masked_lm import MaskedLM
 from generation.suggestions.store import OF_MODEL, mlm_names
-from generation.variants.perturbations import adapt, perturbations_of
+from generation.variants.further_edits import adapt
+from generation.variants.perturbations import perturbations_of
 from generation.variants.signal_columns import CAUSAL, COMPLETE, MASKED, ONLY, keys_as_texts
 from generation.variants.validation import of_pairs
 from generation.variants.work import BlockWork

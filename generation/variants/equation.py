@@ -10,10 +10,21 @@ R_j(S, o) = ∩ over the occurrences i of o in S of R_j(S, i); R_M(S, o) = ∪ o
 R_j(S, o); and R_M(⟨p, h⟩, o) = R_M(p, o) ∩ R_M(h, o). So one masked LM has to validate all
 occurrences in a sentence, while p and h may be validated by different ones.
 
-(i) is `_less_probable` of `reasons.py`, which `work.py` applies. Here a `Table` has a row for each
-pair of o and r, with an axis for the texts S and one for the masked LMs j, and each condition is a
-function that says which cells it drops. (iii) comes last, in `validation.py`, as
-tagging is what costs most; the outcome is the same.
+Each condition is a function at the end of this module, which finds what it drops. `reasons.py` has
+them in order, and `validation.py` applies them: (iii) last, as tagging is what costs most; the
+outcome is the same.
+
+=============================================  =========================  ===================
+condition, with its decision                   decided by                 applied by
+=============================================  =========================  ===================
+(i), D5                                        `not_more_probable`        `survivors_of`
+(ii), D7                                       `in_problem`               `find_replacements`
+∩ over the occurrences i, D2                   `not_at_every_occurrence`  `find_replacements`
+∪ over the masked LMs j, ∩ over the texts S    `not_in_every_text`        `find_replacements`
+(iii), D8                                      `changes_class`            `judge_in_context`
+=============================================  =========================  ===================
+
+A `Table` has a row for each pair of o and r, with an axis for the texts S and one for the j.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,13 +38,13 @@ from numpy.typing import NDArray
 from generation.config import Config
 from generation.problems.substitutions import Place, Substitutions
 from generation.problems.tagging import TaggedProblems
-from generation.records import MaskedQuery, Seed, SharedWord, pairs, split
+from generation.records import MaskedQuery, Scores, Seed, SharedWord, pairs, split
 from generation.suggestions.questions import masked_queries
 from generation.suggestions.vocabulary import Vocabulary
 from merge_dataset.schema import WORD_CLASSES
 
 Flags = NDArray[np.bool_]
-
+Ints = NDArray[np.int64]
 
 CASINGS: Final[Mapping[str, Callable[[str], str]]] = {
     "lower": str,
@@ -271,7 +282,16 @@ class Table:
         return Substitutions(words.places, words.lexicon.forms, words.place[shared, text], form)
 
 
-# --- Conditions: which of the cells that are `left`, [n, texts, MLMs], they drop ---
+# --- Conditions on a masked LM's suggestions: which of those `left`, [n, k], they drop ---
+
+
+def not_more_probable(left: Flags, scores: Scores, _: Vocabulary, config: Config) -> Flags:
+    """Condition (i): find words r no more probable than o (D5); none without the filter (D13)."""
+    more_probable = scores.logits > scores.original_logit[:, None]
+    return ~more_probable & config.probability_filter
+
+
+# --- Conditions on a table: which of the cells `left`, [n, texts, MLMs], they drop ---
 
 
 def out_of_reach(left: Flags, table: Table, config: Config) -> Flags:
@@ -296,3 +316,21 @@ def not_in_every_text(left: Flags, table: Table, config: Config) -> Flags:
     in_text = left.any(axis=2)  # R_M(S, o) = ∪ over j of R_j(S, o)
     lacking: Flags = np.any(~in_text & (table.occurrences > 0), axis=1)
     return lacking[:, None, None] & (config.combine == "intersection")
+
+
+# --- Conditions in context: which of the substitutions `left`, [n], they drop ---
+#
+# Substitutions have [m] tags, −1 where the tokens change, which begin at [n] `starts`. `same` tells
+# whether they are the originals' or, by default, of the same class.
+
+
+def changes_tokens(left: Flags, tags: Ints, same: Flags, starts: Ints) -> Flags:
+    """Find words r that change the tokenisation, so that nothing says their class (D8)."""
+    changed: Flags = tags[starts] < 0
+    return changed
+
+
+def changes_class(left: Flags, tags: Ints, same: Flags, starts: Ints) -> Flags:
+    """Condition (iii): find words r of another class than o at an occurrence (D8)."""
+    keeps: Flags = np.logical_and.reduceat(same, starts)
+    return ~keeps

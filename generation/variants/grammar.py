@@ -8,6 +8,7 @@ original's token, and the replacement.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
@@ -228,6 +229,27 @@ def lemmas(word: str, tag: str) -> tuple[str, ...]:
     if tag in _BASE_TAGS and (word in known or not known):
         return (word,)
     return known or (word,)
+
+
+def family_of(word: str, word_class: str, sentences: Sequence[Sentence]) -> list[tuple[int, int]]:
+    """Find (text, token) numbers of a word's other forms, of its class and with a common lemma."""
+    tokens = [
+        (text, position, token)
+        for text, sentence in enumerate(sentences)
+        for position, token in enumerate(sentence.tokens)
+        if coarse_class(token.tag) == word_class and token.text.isalpha()
+    ]
+    own = {
+        lemma
+        for _, _, token in tokens
+        if token.text == word
+        for lemma in lemmas(token.text.lower(), token.tag)
+    }
+    return [
+        (text, position)
+        for text, position, token in tokens
+        if token.text != word and not own.isdisjoint(lemmas(token.text.lower(), token.tag))
+    ]
 
 
 def has_library() -> bool:

@@ -21,10 +21,9 @@ from generation.problems.tagging import TaggedProblems
 from generation.records import Exclusion, Scores
 from generation.suggestions.vocabulary import OTHER, Vocabulary
 from generation.variants import equation
+from generation.variants.equation import Flags
 from merge_dataset.dataset_columns import LIMITS
 from merge_dataset.schema import ProblemFormat
-
-Flags = NDArray[np.bool_]
 
 KEPT: Final = "kept"
 """Name, among the reasons, of the count of suggestions or other things not rejected."""
@@ -32,7 +31,7 @@ KEPT: Final = "kept"
 NO_REASON: Final = -1
 """Number that stands for no reason, in columns of `RejectionReason.number`."""
 
-Drops = Callable[..., "Flags"]
+Drops = Callable[..., Flags]
 """Function of what is left, and of further arguments of its step, to what is dropped of it."""
 
 
@@ -72,12 +71,6 @@ def _token_ids(scores: Scores, vocabulary: Vocabulary) -> NDArray[np.int32]:
     special = int(np.flatnonzero(vocabulary.kinds == OTHER)[0])
     is_known = (scores.tokens >= 0) & (scores.tokens < len(vocabulary.texts))
     return np.where(is_known, scores.tokens, special)
-
-
-def _less_probable(left: Flags, scores: Scores, _: Vocabulary, config: Config) -> Flags:
-    """Condition (i) of equation 1."""
-    more_probable = scores.logits > scores.original_logit[:, None]
-    return ~more_probable & config.probability_filter
 
 
 def _duplicate(left: Flags, scores: Scores, vocabulary: Vocabulary, _: Config) -> Flags:
@@ -134,8 +127,6 @@ class Reason(RejectionReason):
     """Reasons why suggestions, words and problems yield no variants, in the order of steps."""
 
     # fmt: off
-    # In context, `left` are [n] substitutions with [m] tags, which begin at [n] `starts`, and are
-    # the `same` as, or in the same class as, the originals'; −1 stands for other tokens.
     UNLABELLED = "unlabelled", "problems", "the problem has no gold label (D15)"
     NO_SHARED_WORD = "no_shared_word", "problems", "the problem has no shared word (D1)"
 
@@ -144,7 +135,7 @@ class Reason(RejectionReason):
     SUBWORD = ("subword", "candidates", "not a whole word where it stands (D4)",
         lambda left, scores, words, _: ~words.fits(scores.tokens, scores.original))
     LESS_PROBABLE = ("less_probable", "candidates",
-        "not more probable than the original (D5)", _less_probable)
+        "not more probable than the original (D5)", equation.not_more_probable)
     DUPLICATE = ("duplicate", "candidates",
         "differs from a more probable suggestion in case alone (D6)", _duplicate)
 
@@ -161,10 +152,9 @@ class Reason(RejectionReason):
         "no MLM validated it in the other sentence (eq. 1)", equation.not_in_every_text)
 
     TOKENIZATION = ("tokenization", "context",
-        "changes the tokenisation (D8)", lambda left, tags, same, starts: tags[starts] < 0)
+        "changes the tokenisation (D8)", equation.changes_tokens)
     WORD_CLASS = ("other_class", "context",
-        "has another word class in context (D8)",
-        lambda left, tags, same, starts: ~np.logical_and.reduceat(same, starts))
+        "has another word class in context (D8)", equation.changes_class)
 
     FAMILY_REJECTED = ("word_family", "families",
         "another form of the word stands in the problem (families = reject)")

@@ -1,6 +1,9 @@
 """From suggestions to variants: validation (eq. 1), eligibility (D9) and sampling (D10).
 
-Everything that validation drops has its reason.
+Validation applies the conditions of `equation.py` in the order of their costs: `survivors_of` those
+on single suggestions, `find_replacements` those on sets, and `judge_in_context` those that need a
+tagger, which costs a thousand times more than comparing two numbers. All that is dropped has its
+reason.
 """
 
 from collections import Counter
@@ -19,6 +22,7 @@ from generation.records import (
     REPLACEMENT_KEY,
     Exclusion,
     MaskedQuery,
+    Scores,
     groups_of,
     lists_of,
     ranges,
@@ -26,6 +30,7 @@ from generation.records import (
     sorted_replacements,
     starts_of,
 )
+from generation.suggestions.vocabulary import Vocabulary
 from generation.variants.equation import Lexicon, Survivors, Table, Words
 from generation.variants.reasons import (
     KEPT,
@@ -46,6 +51,25 @@ VERB_FORMS: Final = {"VB": 0, "VBP": 0, "VBZ": 1, "VBD": 2, "VBN": 3, "VBG": 4}
 
 UNKNOWN, NO, YES = -1, 0, 1
 """Answers about an occurrence; for several occurrences the highest answer counts."""
+
+CHEAP_REASONS: Final = Reason.of_steps("candidates")
+
+
+def survivors_of(scores: Scores, vocabulary: Vocabulary, config: Config) -> Survivors:
+    """Keep whole alphabetic words (D4), more probable than the original (i, D5), once each (D6)."""
+    suggested = scores.answered[:, None] & (scores.tokens >= 0)
+    numbers = first_reasons(suggested, ("candidates",), scores, vocabulary, config)
+    kept = suggested & (numbers == NO_REASON)
+    rows, columns = np.nonzero(kept)
+    rejected = [(numbers == reason.number).sum(axis=1) for reason in CHEAP_REASONS]
+    return Survivors(
+        starts=starts_of(kept.sum(axis=1)),
+        in_vocabulary=scores.answered,
+        asked=np.ones(len(scores.original), np.bool_),
+        tokens=scores.tokens[rows, columns],
+        log_odds=scores.logits[rows, columns] - scores.original_logit[rows],
+        rejected=np.stack(rejected, axis=1).astype(np.int32),
+    )
 
 
 def find_replacements(

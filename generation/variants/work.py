@@ -1,7 +1,6 @@
-"""Work on blocks of a run's problems, and its candidates: suggestions that pass (i), D4–D6.
+"""Work on blocks of a run's problems, and its candidates: suggestions that `survivors_of` keeps.
 
-Candidates are written once per build into flat files, in the order of the run's questions. These
-filters come first, because tagging costs a thousand times more than comparing two numbers.
+Candidates are written once per build into flat files, in the order of the run's questions.
 """
 
 import json
@@ -22,19 +21,16 @@ from numpy.typing import NDArray
 from generation.config import Config
 from generation.problems.on_disk import block_sizes, read_block
 from generation.problems.tagging import TaggedProblems, Tagger, tag_problems, tagger_for
-from generation.records import MaskedQuery, Scores, ranges, starts_of
+from generation.records import MaskedQuery, ranges, starts_of
 from generation.run_folder import RunFolder, versions
 from generation.suggestions.questions import Questions
 from generation.suggestions.store import read_scores, stored_vocabulary, stores_of
-from generation.suggestions.vocabulary import Vocabulary
 from generation.variants.equation import Lexicon, Survivors
 from generation.variants.grammar import has_library
-from generation.variants.reasons import NO_REASON, Reason, first_reasons
+from generation.variants.validation import CHEAP_REASONS, survivors_of
 from merge_dataset import files
 from merge_dataset.answer_store import AnswerStore, slug
 from merge_dataset.executors import Distribution, map_blocks, plan_of, run_blocks
-
-CHEAP_REASONS: Final = Reason.of_steps("candidates")
 
 _FILES: Final = {
     "starts": np.dtype(np.int64),
@@ -152,23 +148,6 @@ class BlockWork:
             yield replace(self, folder=folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def survivors_of(scores: Scores, vocabulary: Vocabulary, config: Config) -> Survivors:
-    """Keep whole alphabetic words (D4), more probable than the original (D5), once each (D6)."""
-    suggested = scores.answered[:, None] & (scores.tokens >= 0)
-    numbers = first_reasons(suggested, ("candidates",), scores, vocabulary, config)
-    kept = suggested & (numbers == NO_REASON)
-    rows, columns = np.nonzero(kept)
-    rejected = [(numbers == reason.number).sum(axis=1) for reason in CHEAP_REASONS]
-    return Survivors(
-        starts=starts_of(kept.sum(axis=1)),
-        in_vocabulary=scores.answered,
-        asked=np.ones(len(scores.original), np.bool_),
-        tokens=scores.tokens[rows, columns],
-        log_odds=scores.logits[rows, columns] - scores.original_logit[rows],
-        rejected=np.stack(rejected, axis=1).astype(np.int32),
-    )
 
 
 # --- Work on all blocks: here, in several processes, or in tasks ---

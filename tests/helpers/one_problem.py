@@ -13,8 +13,7 @@ from generation.records import MaskedQuery, Seed, Sentence, SharedWord, replacem
 from generation.suggestions.vocabulary import WHOLE, Vocabulary
 from generation.variants.equation import Lexicon, Survivors
 from generation.variants.reasons import Funnel, Reason, funnel_rows
-from generation.variants.validation import find_replacements
-from generation.variants.work import CHEAP_REASONS
+from generation.variants.validation import CHEAP_REASONS, find_replacements
 from helpers.replacement_tables import Replacement, replacements_in
 from helpers.tagged_texts import shared_words_of
 

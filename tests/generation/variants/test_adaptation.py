@@ -14,18 +14,17 @@ from helpers.replacement_tables import Replacement, table_of
 from generation.config import Config
 from generation.problems.tagging import TaggedProblems, Tagger, tag_problems
 from generation.records import Seed, substitute
+from generation.variants.further_edits import Fate, adapt, reject_in_context
 from generation.variants.grammar import inflected
 from generation.variants.perturbations import (
     ARTICLE,
     FAMILY,
     WORD,
     Edit,
-    Fate,
+    Key,
     Perturbation,
-    adapt,
     in_full,
     perturbations_of,
-    reject_in_context,
     scramble,
     shuffle_letters,
 )
@@ -297,6 +296,8 @@ WORDS = (
     "cannot", "gonna", "e", "man", "is", "better",
 )  # fmt: skip
 
+KEY = Key("s:1", "noun", "dog", "cat")
+
 
 def slow_tags(text: str, spans: Any, words: Any) -> list[str] | None:
     """Tags of a whole text with words replaced; None if its other tokens differ."""
@@ -338,9 +339,8 @@ def random_perturbations(tagger: Tagger, count: int) -> list[Perturbation]:
             (text, rng.randrange(len(pair[text].tokens))): rng.choice(WORDS)
             for text in rng.choices((0, 1), k=rng.randint(1, 4))
         }
-        result.append(
-            Perturbation(pair, tuple(sorted(Edit(WORD, *at, w) for at, w in changes.items())))
-        )
+        edits = tuple(sorted(Edit(WORD, *at, w) for at, w in changes.items()))
+        result.append(Perturbation(KEY, pair, edits))
     return result
 
 
@@ -355,7 +355,7 @@ def test_judging_against_whole_sentences(tagger: Tagger, number: int, tag_match:
 
 
 def perturbation(tagger: Tagger, texts: Sequence[str], *edits: Edit) -> Perturbation:
-    return Perturbation(list(tagger.tag(texts)), tuple(sorted(edits)))
+    return Perturbation(KEY, list(tagger.tag(texts)), tuple(sorted(edits)))
 
 
 def test_pairs_and_edits(tagger: Tagger) -> None:

@@ -29,7 +29,7 @@ from generation.variants.reasons import (
     Reason,
     funnel_rows,
 )
-from generation.variants.work import CHEAP_REASONS, survivors_of
+from generation.variants.validation import CHEAP_REASONS, survivors_of
 
 GIRL_P = sentence("A/DT girl/NN jumps/VBZ in/IN the/DT air/NN ./.")
 GIRL_H = sentence("A/DT girl/NN jumps/VBZ high/RB ./.")
