@@ -10,6 +10,9 @@ from fractions import Fraction
 from itertools import combinations_with_replacement, pairwise
 from typing import Any
 
+import numpy as np
+from scipy.spatial.distance import jensenshannon
+
 LABELS = ("entailment", "neutral", "contradiction")
 LETTERS = {"E": "entailment", "N": "neutral", "C": "contradiction"}
 OPPOSITES = (("entailment", "contradiction"),)
@@ -359,22 +362,6 @@ def quantile(values: Sequence[tuple[float, float]], at: float) -> float:
 # --- Distributions ---
 
 
-def jensen_shannon(p: Sequence[float], q: Sequence[float]) -> float:
-    """Half the sum of both divergences from the mean distribution, in bits."""
-    total = 0.0
-    for one, other in zip(p, q, strict=True):
-        middle = (one + other) / 2
-        for x in (one, other):
-            if x > 0:
-                total += x / 2 * math.log2(x / middle)
-    return total
-
-
-def kolmogorov_smirnov(p: Sequence[float], q: Sequence[float]) -> float:
-    """Largest difference of two cumulative distributions over the labels."""
-    return max(abs(sum(p[:n]) - sum(q[:n])) for n in range(1, len(p) + 1))
-
-
 def divergences(
     rows: Sequence[Row],
     probabilities: Sequence[Sequence[float]],
@@ -387,8 +374,8 @@ def divergences(
         group = [i for i in right if (rows[i].prediction != rows[i].own) == wanted]
         pairs = [(seed_probabilities[i], probabilities[i]) for i in group]
         outcome = {
-            f"jsd_{name}": [jensen_shannon(before, after) for before, after in pairs],
-            f"ks_{name}": [kolmogorov_smirnov(before, after) for before, after in pairs],
+            f"jsd_{name}": [jensenshannon(before, after, base=2) ** 2 for before, after in pairs],
+            f"ks_{name}": [abs(np.cumsum(b) - np.cumsum(a)).max() for b, a in pairs],
             f"sigma_{name}": [statistics.pstdev(after) for _, after in pairs],
         }
         result |= {
