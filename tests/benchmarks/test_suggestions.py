@@ -104,7 +104,7 @@ def peers_of(
 ) -> list[tuple[str, Callable[..., fill_mask.Answer], dict[str, Any]]]:
     home = str(FOLDER / "textattack")
     result: list[tuple[str, Callable[..., fill_mask.Answer], dict[str, Any]]] = [
-        (EXACT, fill_mask.pipeline, {"batch_size": 32}),
+        (EXACT, fill_mask.pipeline, {"batch_size": 32})
     ]
     kind = json.loads((folder / "config.json").read_text("utf-8"))["model_type"]
     exact = {"heads": _HEADS[kind]}

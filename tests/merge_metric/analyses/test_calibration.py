@@ -10,12 +10,7 @@ from helpers import metric_oracle as oracle
 from helpers.analysed import answered, given
 from helpers.dataset_files import write_predictions
 from helpers.metric_oracle import columns, problems, random_problems
-from helpers.sensitivity_data import (
-    LETTERS,
-    answer_rows,
-    run_with_probabilities,
-    write_lines,
-)
+from helpers.sensitivity_data import LETTERS, answer_rows, run_with_probabilities, write_lines
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss
 
@@ -42,9 +37,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[dic
     return dataset, write_predictions(folder / "m.parquet", rows), rows
 
 
-def test_figures_are_those_of_scikit_learn(
-    made: tuple[Path, Path, list[dict[str, Any]]],
-) -> None:
+def test_figures_are_those_of_scikit_learn(made: tuple[Path, Path, list[dict[str, Any]]]) -> None:
     dataset, file, rows = made
     table, _ = analyse("calibration", file, dataset, bins=BINS, n_bootstrap=20)
     seeds, variants = table.rows

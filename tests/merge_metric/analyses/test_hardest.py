@@ -131,10 +131,7 @@ def test_corrected_labels_go_there_and_back(tmp_path: Path) -> None:
 def test_wrong_corrections_are_told(tmp_path: Path) -> None:
     file = tmp_path / "labels.csv"
     for lines, message in (
-        (
-            "s:0,E\ns:0,N",
-            r"line 3: .* of an annotator without a name, got also 'N' for 's:0'",
-        ),
+        ("s:0,E\ns:0,N", r"line 3: .* of an annotator without a name, got also 'N' for 's:0'"),
         ("s:0,maybe", r"out of entailment, .*, got 'maybe' for 's:0'"),
         ("s:9,E", r"for each seed of snli one label .* got 'E' for 's:9'"),
     ):

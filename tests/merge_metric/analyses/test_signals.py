@@ -25,12 +25,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata, spearmanr
 from sklearn.metrics import roc_auc_score
 
-from merge_metric.agreement.coefficients import (
-    pooled,
-    spearman,
-    weighted_spearman,
-    within_seeds,
-)
+from merge_metric.agreement.coefficients import pooled, spearman, weighted_spearman, within_seeds
 from merge_metric.analyses.signals import ALL, NONE, best_of, bins_of, signals
 from merge_metric.analyses.variant_rows import VariantRows
 from merge_metric.seed_variant_accuracy.options import Settings

@@ -17,12 +17,7 @@ from helpers.subsampled_folder import write_folder
 
 from merge_metric.exports import task_answers
 from merge_metric.exports import task_answers as answers
-from merge_metric.exports.harness_tasks import (
-    TaskOptions,
-    export_inspect,
-    export_lm_eval,
-    prepare,
-)
+from merge_metric.exports.harness_tasks import TaskOptions, export_inspect, export_lm_eval, prepare
 from merge_metric.exports.registry import Exported, _yaml
 from merge_metric.exports.task_answers import ANSWER, QUESTION
 from merge_metric.models.prompts import read_prompt

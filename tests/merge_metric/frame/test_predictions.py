@@ -21,11 +21,7 @@ from merge_dataset.schema import LABELS
 from merge_metric.frame.answer_table import PredictionsSource
 from merge_metric.frame.checks import labelled
 from merge_metric.frame.joined import VARIANT_IDS, Frame, read_frames
-from merge_metric.frame.predictions import (
-    read_metadata,
-    read_predictions,
-    write_predictions,
-)
+from merge_metric.frame.predictions import read_metadata, read_predictions, write_predictions
 from merge_metric.frame.relations import changed_draws, draw_digests
 from merge_metric.frame.texts import combined, digest_in_hex, digest_in_sql, text_digests, to_hex
 from merge_metric.predict.baselines import Majority
