@@ -78,11 +78,8 @@ def writing(path: Path, rows: Rows, form: str = "{}") -> Path:
         path,
         (
             {"doc": about(row, by="id"), "target": WORDS[row["label"]], "arguments": asked}
-            | {
-                "filter": name,
-                "filtered_resps": [form.format(f" {WORDS[row['code']].upper()}\n") * (n == 0)],
-            }
-            | {"exact_match": float(row["code"] == row["label"] and n == 0)}
+            | {"filtered_resps": [form.format(f" {WORDS[row['code']].upper()}\n") * (n == 0)]}
+            | {"filter": name, "exact_match": float(row["code"] == row["label"] and n == 0)}
             for n, name in enumerate(("strict", "flexible"))
             for row in rows
         ),
@@ -100,11 +97,9 @@ def inspect_samples(rows: Rows, by: str = "ours", epochs: int = 1) -> Rows:
             score = {"value": "C" if code == row["label"] else "I", "answer": letters[code]}
             if by == "ours":
                 score |= {"value": 0.0, "metadata": {"answer": ours(row | {"code": code})}}
-            sample |= {
-                "choices": [LABELS[label] for label in order],
-                "target": letters[row["label"]],
-            }
-            sample |= {"metadata": about(row, by=by), "scores": {"choice": score}}
+            sample |= {"choices": [LABELS[label] for label in order]}
+            sample |= {"target": letters[row["label"]], "metadata": about(row, by=by)}
+            sample |= {"scores": {"choice": score}}
             samples.append(sample)
     return samples
 
@@ -122,11 +117,8 @@ def inspect_log(path: Path, samples: Rows, *, form: str = "deflate") -> Path:
             entries = {f"{name}.json": sample}
             if form == "chunked":
                 shell = {key: value for key, value in sample.items() if key != "metadata"}
-                entries = {f"{name}/sample.json": shell}
-                entries |= {
-                    f"{name}/metadata.json": sample["metadata"],
-                    f"{name}/events/0.json": [],
-                }
+                entries = {f"{name}/sample.json": shell, f"{name}/events/0.json": []}
+                entries |= {f"{name}/metadata.json": sample["metadata"]}
             for entry, content in entries.items():
                 archive.writestr(entry, json.dumps(content))
         archive.writestr(
@@ -160,40 +152,34 @@ Write = Callable[[Path, Rows], Path]
 FORMS: dict[str, Write] = {
     "lm-eval, ours": lambda path, rows: lines(
         path / "samples_x_2026-01-31T00.jsonl",
-        (
-            {
-                "doc": {"variant_id": 0},
-                "arguments": {"a": {"arg_0": "", "arg_1": ""}},
-                "target": "0",
-            }
-            | {"filtered_resps": [["-1", "False"]], "seed_accuracy": ours(row)}
-            for row in rows
-        ),
+        ({"doc": {"variant_id": 0}, "arguments": {"a": {"arg_0": "", "arg_1": ""}}, "target": "0",
+          "filtered_resps": [["-1", "False"]], "seed_accuracy": ours(row)} for row in rows),
     ),
-    "lm-eval, choices": lambda path, rows: choosing(path / "samples.jsonl", rows),
-    "lm-eval, texts": lambda path, rows: choosing(path / "samples.jsonl", rows, by="texts"),
-    "lm-eval, words": lambda path, rows: writing(path / "samples.jsonl", rows),
-    "lm-eval, sentences": lambda path, rows: writing(path / "samples.jsonl", rows, "It is {}."),
-    "lm-eval, numbers as choices": lambda path, rows: choosing(
-        path / "samples.jsonl", rows, words="201"
-    ),
+    "lm-eval, choices": lambda path, rows: choosing(path / "a.jsonl", rows),
+    "lm-eval, texts": lambda path, rows: choosing(path / "a.jsonl", rows, by="texts"),
+    "lm-eval, words": lambda path, rows: writing(path / "a.jsonl", rows),
+    "lm-eval, sentences": lambda path, rows: writing(path / "a.jsonl", rows, "It is {}."),
+    "lm-eval, numbers as choices": lambda path, rows: choosing(path / "a.jsonl", rows, words="201"),
     "lm-eval, numbers as targets": lambda path, rows: choosing(
-        path / "samples.jsonl", rows, words="201", at_words=True
-    ),
+        path / "a.jsonl", rows, words="201", at_words=True),
     "Inspect, ours": lambda path, rows: inspect_log(
-        path / "log.eval", inspect_samples(rows, epochs=2)
-    ),
+        path / "log.eval", inspect_samples(rows, epochs=2)),
     "Inspect, zstd": lambda path, rows: with_zstd(path / "log.eval", inspect_samples(rows)),
     "Inspect, chunked": lambda path, rows: inspect_log(
-        path / "log.eval", inspect_samples(rows, by="texts"), form="chunked"
-    ),
+        path / "log.eval", inspect_samples(rows, by="texts"), form="chunked"),
     "Inspect, begun": lambda path, rows: inspect_log(
-        path / "log.eval", inspect_samples(rows), form="begun"
-    ),
+        path / "log.eval", inspect_samples(rows), form="begun"),
     "Inspect, JSON": lambda path, rows: inspect_log(
-        path / "log.json", inspect_samples(rows, by="shuffled")
-    ),
-}
+        path / "log.json", inspect_samples(rows, by="shuffled")),
+}  # fmt: skip
+
+
+def codes_in(table: pa.Table) -> dict[str, int]:
+    return {row["variant_id"]: row["prediction"] for row in table.to_pylist()}
+
+
+def codes_of(rows: Rows) -> dict[str, int]:
+    return {row["variant_id"]: row["code"] for row in rows}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -201,10 +187,7 @@ def test_answers_are_those_of_the_log(
     form: str, folder: Path, rows: Rows, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = FORMS[form](tmp_path, rows)
-    table = read_predictions(path, folder)
-    assert {row["variant_id"]: row["prediction"] for row in table.to_pylist()} == {
-        row["variant_id"]: row["code"] for row in rows
-    }
+    assert codes_in(read_predictions(path, folder)) == codes_of(rows)
     several = {
         "lm-eval, words": "strict are read, not of flexible",
         "lm-eval, sentences": "strict are read, not of flexible",
@@ -224,9 +207,7 @@ def test_targets_tell_problems_of_the_same_texts_apart(tmp_path: Path) -> None:
         )
     rows = answered(folder)[::-1]
     table = read_predictions(choosing(tmp_path / "samples.jsonl", rows, by="texts"), folder)
-    assert {row["variant_id"]: row["prediction"] for row in table.to_pylist()} == {
-        row["variant_id"]: row["code"] for row in rows
-    }
+    assert codes_in(table) == codes_of(rows)
 
 
 def test_figures_of_logs(folder: Path, rows: Rows, tmp_path: Path) -> None:
@@ -286,24 +267,18 @@ def change(**columns: Any) -> Callable[[Rows], Rows]:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (
-            change(id="x", metadata={"premise": "Other."}),
-            "variant_id or the premise and hypothesis",
-        ),
-        (
-            change(scores={"s": {"value": {"a": 1}, "answer": ""}}),
-            r"snli:0.*: expected a score that",
-        ),
-        (
-            change(scores={"s": {"value": 0.5, "answer": ""}}),
-            r"whether the answer is right, .*got 0\.5",
-        ),
+        (change(id="x", metadata={"premise": "Other."}),
+         "variant_id or the premise and hypothesis"),
+        (change(scores={"s": {"value": {"a": 1}, "answer": ""}}),
+         r"snli:0.*: expected a score that"),
+        (change(scores={"s": {"value": 0.5, "answer": ""}}),
+         r"whether the answer is right, .*got 0\.5"),
         (change(scores={}, error={"message": "boom"}), r"predictions are missing for 1 of 8 seeds"),
         (lambda samples: samples[:50], "predictions are missing for"),
         (lambda samples: [], "expected answers, got 0 samples without any"),
         (change(target=None), r"log\.json: expected a whole log of lm-.*, got an error"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_scored(
     changed: Callable[[Rows], Rows], message: str, folder: Path, rows: Rows, tmp_path: Path
 ) -> None:
