@@ -1,11 +1,13 @@
 import json
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
 from helpers.bench import results
 from helpers.bench.contender import FOLDER
+from helpers.bench.results import Race
 from helpers.processes import python_of
 
 from generation.config import bundled_path
@@ -74,14 +76,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture
-def rounds(request: pytest.FixtureRequest) -> int:
-    return request.config.getoption("--rounds")
+def race(request: pytest.FixtureRequest) -> Race:
+    return partial(results.race, rounds=request.config.getoption("--rounds"))
 
 
 @pytest.fixture
-def budget(request: pytest.FixtureRequest) -> float:
-    """Seconds per turn of a slow contender."""
-    return request.config.getoption("--seconds")
+def timed_race(race: Race, request: pytest.FixtureRequest) -> Race:
+    """A race in which slow contenders have so many seconds per turn."""
+    return partial(race, budget=request.config.getoption("--seconds"))
 
 
 @pytest.fixture

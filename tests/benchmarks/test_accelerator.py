@@ -11,7 +11,7 @@ from helpers.bench.contender import Contender
 from helpers.bench.fill_mask import TOP, Context
 from helpers.bench.models import made_once, model_folder
 from helpers.bench.packed_product import classifier_flop, question_flop
-from helpers.bench.results import Measurement, Row, race
+from helpers.bench.results import Measurement, Race, Row
 from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -30,7 +30,7 @@ FEWEST: Final = 64
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_suggestions(
-    dtype: str, labelled: list[dict[str, str]], shared_models: Path, rounds: int, budget: float
+    dtype: str, labelled: list[dict[str, str]], shared_models: Path, timed_race: Race
 ) -> None:
     folder = model_folder("BERT-large", shared_models)
     assert folder
@@ -38,19 +38,19 @@ def test_suggestions(
     flop = question_flop(folder, [sentence for sentence, _, _ in contexts])
     ours = on_gpu(fill_mask.masked_lm, dtype, model=str(folder), contexts=contexts)
     peer = on_device.padded_questions
-    measure("suggestions, BERT-large", "question", ours, peer, len(contexts), flop, rounds, budget)
+    measure("suggestions, BERT-large", "question", ours, peer, len(contexts), flop, timed_race)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_classifier(
-    dtype: str, labelled: list[dict[str, str]], shared_models: Path, rounds: int, budget: float
+    dtype: str, labelled: list[dict[str, str]], shared_models: Path, timed_race: Race
 ) -> None:
     folder = large_classifier(shared_models)
     pairs = [(item["sentence1"], item["sentence2"]) for item in labelled]
     ours = on_gpu(on_device.over_pairs, dtype, model=str(folder), pairs=pairs)
     flop = classifier_flop(folder, pairs)
     peer = on_device.padded_pairs
-    measure("classifier, RoBERTa-large", "pair", ours, peer, len(pairs), flop, rounds, budget)
+    measure("classifier, RoBERTa-large", "pair", ours, peer, len(pairs), flop, timed_race)
 
 
 def on_gpu(load: Callable[..., Any], dtype: str, **asked: Any) -> Contender:
@@ -65,8 +65,7 @@ def measure(
     peer: Callable[..., Any],
     units: int,
     flop: float,
-    rounds: int,
-    budget: float,
+    timed_race: Race,
 ) -> None:
     """Ask both in turn, and write the row; shares are of the device's own products."""
     dtype = ours.arguments["dtype"]
@@ -76,10 +75,8 @@ def measure(
     yardstick = Contender(
         "square products", on_device.square_products, {"dtype": dtype}, needs_gpu=True
     )
-    *asked, products = race(
-        contenders, units, rounds, budget=budget, yardsticks=[yardstick], clock="wall",
-        fewest=FEWEST, trials=4,
-    )  # fmt: skip
+    how = {"clock": "wall", "fewest": FEWEST, "trials": 4}
+    *asked, products = timed_race(contenders, units, yardsticks=[yardstick], **how)
     peak = 2 * on_device.SIDE**3 / statistics.median(reply.wall for reply in products.replies)
     own, theirs = (item.answers for item in asked)
     both = [(own[i], answer) for i, answer in theirs.items() if i in own]

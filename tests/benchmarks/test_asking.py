@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from helpers.bench.contender import Contender
 from helpers.bench.models import REAL, model_folder, noisy_folder, widened_folder
-from helpers.bench.results import Measurement, Row, race
+from helpers.bench.results import Measurement, Race, Row
 
 from generation import Config, build, suggest
 from generation.run_folder import RunFolder
@@ -49,7 +49,7 @@ def _made(folder: RunFolder) -> dict[str, Any]:
 
 @pytest.mark.parametrize("mlms", list(PROBLEMS))
 def test_asking(
-    mlms: int, tmp_path: Path, problem_file: Path, shared_models: Path, rounds: int
+    mlms: int, tmp_path: Path, problem_file: Path, shared_models: Path, race: Race
 ) -> None:
     real = [model_folder(name, shared_models) for name in REAL]
     if None in real:
@@ -67,7 +67,7 @@ def test_asking(
         Contender(name, pipeline, {**arguments, "run": str(tmp_path / name), "ask_all": ask_all})
         for name, ask_all in ways.items()
     ]
-    ours, theirs = race(contenders, problems, rounds)
+    ours, theirs = race(contenders, problems)
     less, everything = ours.answer, theirs.answer
     assert less["variants"] == everything["variants"]
     share = less["questions"] / everything["questions"]

@@ -9,7 +9,7 @@ from helpers.bench import fill_mask
 from helpers.bench.contender import Contender
 from helpers.bench.contexts import find_contexts
 from helpers.bench.models import PAPER_SHAPES, model_folder
-from helpers.bench.results import Measurement, Row, Side, has_bfloat16, race
+from helpers.bench.results import Measurement, Race, Row, Side, has_bfloat16
 
 pytestmark = pytest.mark.benchmark
 
@@ -25,8 +25,7 @@ def test_cost(
     shape: str,
     labelled: list[dict[str, str]],
     shared_models: Path,
-    rounds: int,
-    budget: float,
+    timed_race: Race,
     request: pytest.FixtureRequest,
 ) -> None:
     device = request.config.getoption("--device")
@@ -44,7 +43,7 @@ def test_cost(
         }
         name = f"{device}, {dtype}"
         ours = Contender(name, fill_mask.masked_lm, arguments, needs_gpu=device != "cpu")
-        [asked] = race([ours], len(contexts), rounds, budget=budget, fewest=FEWEST)
+        [asked] = timed_race([ours], len(contexts), fewest=FEWEST)
         sides.append(asked.side)
     reference, *reduced = sides
     unit = "core hour" if device == "cpu" else "hour"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from helpers.bench.contender import Contender, spread
 from helpers.bench.prefix_peers import llama_cpp, llama_cpp_likelihoods, transformers, whole_texts
-from helpers.bench.results import Measurement, Row, race
+from helpers.bench.results import Measurement, Race, Row
 from helpers.gguf_files import load_lm, smollm2, write_in_float32
 from helpers.processes import python_of
 
@@ -45,7 +45,7 @@ def ask() -> Callable[[list[tuple[str, str]]], Callable[[], Any]]:
     return answer
 
 
-def test_peers(labelled: list[dict[str, str]], tmp_path: Path, rounds: int) -> None:
+def test_peers(labelled: list[dict[str, str]], tmp_path: Path, race: Race) -> None:
     """As fast as peers that read the examples once, or faster, and equal to those in float32."""
     weights, server_python = smollm2(), python_of("MERGE_NLI_SERVER_PYTHON")
     measurement = Measurement("language-model", "peers")
@@ -68,7 +68,7 @@ def test_peers(labelled: list[dict[str, str]], tmp_path: Path, rounds: int) -> N
             ("transformers, batches after a prefix", transformers, weights, sys.executable),
         )
     ]
-    ours, *theirs = race(contenders, len(pairs), rounds)
+    ours, *theirs = race(contenders, len(pairs))
     apart = [float(abs(np.array(item.answer) - ours.answer).max()) for item in (ours, *theirs)]
     what = "language model with six examples, SmolLM2-135M, beside peers"
     row = partial(Row, what, ours.side, unit="pair", at_least=1)
@@ -99,7 +99,7 @@ def changes(items: list[str]) -> Callable[[], Callable[[], Any]]:
     return answer
 
 
-def test_likelihoods(labelled: list[dict[str, str]], rounds: int) -> None:
+def test_likelihoods(labelled: list[dict[str, str]], race: Race) -> None:
     """Each text has its middle word replaced by each of six words: 600 edited texts, 100 seeds."""
     both = [text for row in labelled for text in (row["sentence1"], row["sentence2"])]
     seeds = [text.split() for text in dict.fromkeys(both) if len(text.split()) > 4][:SENTENCES]
@@ -126,7 +126,7 @@ def test_likelihoods(labelled: list[dict[str, str]], rounds: int) -> None:
     ]
     if python := os.environ.get("MERGE_NLI_SERVER_PYTHON"):
         contenders.append(Contender("llama.cpp", llama_cpp_likelihoods, peer, python))
-    ours, *theirs = race(contenders, len(pairs), rounds)
+    ours, *theirs = race(contenders, len(pairs))
     row = partial(Row, "change of log-likelihood, SmolLM2-135M, 600 edited texts", ours.side)
     rows, apart = [], {}
     for other in theirs:

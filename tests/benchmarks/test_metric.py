@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers.bench.contender import Contender
 from helpers.bench.made_up_rows import write_made_up_predictions, write_made_up_run
-from helpers.bench.results import Goal, Measurement, Row, Side, race
+from helpers.bench.results import Goal, Measurement, Race, Row, Side
 
 from merge_dataset.export import export_dataset
 from merge_metric import seed_variant_accuracy
@@ -135,7 +135,7 @@ def plain_query(folder: str) -> Callable[[], int]:
     return answer
 
 
-def test_score_beside_the_plain_query(tmp_path: Path, rounds: int) -> None:
+def test_score_beside_the_plain_query(tmp_path: Path, race: Race) -> None:
     """`score` checks rows and makes figures, of probabilities too, in at most twice the time."""
     rows, arguments = 1_000_000, {"folder": str(tmp_path)}
     asked = arguments | {"rows": rows, "command": "score"}
@@ -143,14 +143,14 @@ def test_score_beside_the_plain_query(tmp_path: Path, rounds: int) -> None:
         Contender("merge-nli score", many_rows, asked),
         Contender("plain query", plain_query, arguments),
     ]
-    ours, query = race(contenders, rows, rounds)
+    ours, query = race(contenders, rows)
     assert query.answer == rows // ROWS_OF_A_SEED
     what = "merge-nli score beside the query"
     row = Row(what, ours.side, query.side, unit="row", at_least=0.5)
     Measurement("metric", "plain-query").write([row])
 
 
-def test_score_beside_the_ingestion_of_evaluate(tmp_path: Path, rounds: int) -> None:
+def test_score_beside_the_ingestion_of_evaluate(tmp_path: Path, race: Race) -> None:
     """Ingestion is the time by which `compute` is slower than `score`."""
     measurement = Measurement("metric", "default")
     contenders = [
@@ -158,7 +158,7 @@ def test_score_beside_the_ingestion_of_evaluate(tmp_path: Path, rounds: int) -> 
         Contender("ours, 1,000 replicates", own_score, request={"n_bootstrap": 1000}),
         Contender("compute", whole_metric, {"cache": str(tmp_path)}),
     ]
-    figures, replicates, computed = race(contenders, 1, rounds)
+    figures, replicates, computed = race(contenders, 1)
     ingestion = computed.side.beyond(figures.side, "evaluate's own ingestion")
     seeds, variants = MILLION
     row = partial(Row, f"metric, {seeds * variants:,} rows", unit="call", at_least=1)

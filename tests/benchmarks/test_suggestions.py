@@ -14,7 +14,7 @@ from helpers.bench.fill_mask import TOP, Context
 from helpers.bench.models import REAL, SHAPES, model_folder
 from helpers.bench.on_device import over_pairs
 from helpers.bench.packed_product import classifier_flop, packed, question_flop, speed_of
-from helpers.bench.results import Asked, Measurement, Row, has_bfloat16, race
+from helpers.bench.results import Asked, Measurement, Race, Row, has_bfloat16
 from tokenizers import Tokenizer
 
 from generation.suggestions.masked_lm import _HEADS
@@ -45,8 +45,7 @@ def test_suggestions(
     labelled: list[dict[str, str]],
     shared_models: Path,
     peers_python: str,
-    rounds: int,
-    budget: float,
+    timed_race: Race,
     request: pytest.FixtureRequest,
 ) -> None:
     folder = model_folder(model, shared_models)
@@ -63,10 +62,8 @@ def test_suggestions(
         Contender(name, load, _arguments(folder, contexts, **options), peers_python)
         for name, load, options in peers_of(model, folder)
     ]
-    asked = race(
-        [*ours, *peers], len(contexts), rounds, budget=budget, whole=len(ours),
-        yardsticks=[packed(folder, dtype) for dtype in ("float32", *dtypes)],
-    )  # fmt: skip
+    yardsticks = [packed(folder, dtype) for dtype in ("float32", *dtypes)]
+    asked = timed_race([*ours, *peers], len(contexts), whole=len(ours), yardsticks=yardsticks)
     (reference, *reduced), theirs, products = (
         asked[: len(ours)], asked[len(ours) : -len(ours)], asked[-len(ours) :],
     )  # fmt: skip
@@ -176,8 +173,7 @@ def test_runtimes(
     labelled: list[dict[str, str]],
     shared_models: Path,
     peers_python: str,
-    rounds: int,
-    budget: float,
+    timed_race: Race,
 ) -> None:
     folder = shared_models / model
     if not folder.is_dir():
@@ -193,10 +189,8 @@ def test_runtimes(
                   peers_python),
         Contender("OpenVINO", exported.classifier, where | {"runtime": "openvino"}, peers_python),
     ]  # fmt: skip
-    *asked, products = race(
-        contenders, len(pairs), rounds, budget=budget, yardsticks=[packed(folder)],
-        whole=len(contenders),
-    )  # fmt: skip
+    all_ask = {"whole": len(contenders), "yardsticks": [packed(folder)]}
+    *asked, products = timed_race(contenders, len(pairs), **all_ask)
     first, *others = (np.array(item.answer) for item in asked)
     apart = max(float(abs(item - first).max()) for item in others)
     ours, *theirs = (item.side for item in asked)

@@ -7,7 +7,7 @@ import re
 import statistics
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -76,8 +76,8 @@ class Asked:
 def race(
     contenders: Sequence[Contender],
     units: int,
-    rounds: int,
     *,
+    rounds: int,
     budget: float | None = None,
     yardsticks: Sequence[Contender] = (),
     whole: int = 0,
@@ -114,6 +114,10 @@ def race(
         ]
     of_turns = zip(turns, zip(*replies, strict=True), strict=True)
     return [Asked(contender, rows, list(got), clock) for (contender, rows, _), got in of_turns]
+
+
+Race = Callable[..., list[Asked]]
+"""`race` with its rounds."""
 
 
 @dataclass(frozen=True, slots=True)
