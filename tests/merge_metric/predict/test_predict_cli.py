@@ -1,4 +1,5 @@
 import json
+import math
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -7,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from helpers import commands
 from helpers.answers import answers
+from helpers.completions_server import Reply, Request, Server, serving
 from helpers.problem_folder import many_problems, write_folder
 from helpers.tasks_here import TasksHere
 from helpers.tiny_classifiers import folder_of, one_by_one, tiny_classifier
+from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
 from helpers.tiny_models import MAX_TOKENS
 from numpy.typing import NDArray
 from typer.testing import Result
@@ -22,9 +26,9 @@ from merge_dataset.schema import LABELS
 from merge_metric.frame.predictions import read_predictions
 from merge_metric.models import classifier
 from merge_metric.models.pair_model import Description, ModelRequest
+from merge_metric.models.prompts import read_prompt
 from merge_metric.models.readiness import Machine, Preset
 from merge_metric.predict import baselines, jobs
-from merge_metric.predict import jobs as dealing
 from merge_metric.predict.baselines import HypothesisOnly, Majority, read_training_data
 from merge_metric.predict.problems import sources_of
 
@@ -241,7 +245,7 @@ def test_tasks_that_had_other_models_are_not_mixed(
         known.identity.update({"device": "cuda"} if tasks.distribution else {})
         return known
 
-    answer = dealing.answer_task
+    answer = jobs.answer_task
 
     def answer_elsewhere(folder: Path, task: str) -> Any:
         with monkeypatch.context() as patch:
@@ -249,13 +253,13 @@ def test_tasks_that_had_other_models_are_not_mixed(
                 patch.setattr(classifier.Classifier, "describe", other)
             return answer(folder, task)
 
-    monkeypatch.setattr(dealing, "answer_task", answer_elsewhere)
+    monkeypatch.setattr(jobs, "answer_task", answer_elsewhere)
     done = deal("--model", BERT, "--out", "mine.parquet", *TASKS, 2, code=1)
     assert "expected the same model, device and versions in every task, got different device" in (
         done.stderr
     )
     assert not Path("mine.parquet").exists()
-    monkeypatch.setattr(dealing, "answer_task", answer)
+    monkeypatch.setattr(jobs, "answer_task", answer)
     deal("--model", BERT, "--out", "mine.parquet", *TASKS, 2)
     assert len(tasks.blocks) == 2
 
@@ -360,3 +364,179 @@ def test_a_file_without_hypotheses(tmp_path: Path) -> None:
     message = "a column sentence2 or hypothesis or sentence_B or text2, got x, label"
     with pytest.raises(ValueError, match=message):
         read_training_data(tmp_path / "a.csv")
+
+
+FEW = {
+    "snli:1": ("A girl jumps.", "A girl is here.", 0),
+    "snli:1/noun/0": ("A boy jumps.", "A boy is here.", 0),
+    "snli:1/noun/1": ("A dog jumps.", "A dog is here.", 0),
+    "snli:2": ("A man sits.", "A man walks.", 2),
+    "snli:2/noun/0": ("A woman sits.", "A woman walks.", 2),
+}
+SHOTS = """
+{"premise": "It runs.", "hypothesis": "It plays.", "label": 1}
+{"premise": "A cat is red.", "hypothesis": "A cat is there.", "label": "entailment"}
+{"premise": "A car is old.", "hypothesis": "A car is new.", "label": "contradiction"}
+"""
+
+
+@pytest.fixture
+def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_folder(tmp_path / "merge-nli", FEW)
+
+
+COMMAND = ("predict", "--dataset", "merge-nli", "--out", "out.parquet")
+
+
+def ask(*options: str, code: int = 0) -> Result:
+    return commands.run(*COMMAND, *options, code=code)
+
+
+def metadata_of() -> dict[str, Any]:
+    return dict(json.loads(pq.read_schema("out.parquet").metadata[b"merge_nli"]))
+
+
+def answers_to_few() -> tuple[NDArray[np.float64], list[int]]:
+    rows = rows_of("out.parquet")
+    assert set(rows) == set(FEW)
+    probabilities = np.array([rows[name]["probabilities"] for name in FEW])
+    return probabilities, [rows[name]["prediction"] for name in FEW]
+
+
+@pytest.mark.usefixtures("few")
+def test_a_model_in_a_folder() -> None:
+    for part in (tiny_lm("gpt2"), tiny_tokenizer("gpt2")):
+        part.save_pretrained("tiny")
+    Path("own.jsonl").write_text(SHOTS)
+    ask("--model", "tiny", "--shots", "own.jsonl", "--device", "cpu")
+    (result, predictions), metadata = answers_to_few(), metadata_of()
+    assert predictions == result.argmax(axis=1).tolist()
+    assert (metadata["kind"], metadata["name"]) == ("language-model", "tiny")
+    assert (metadata["shots"], metadata["n_shots"]) == ("own", 3)
+    assert 0 < metadata["letter_mass"] < 1
+    assert metadata["prefix_cached_tokens"] > 50
+
+
+@pytest.mark.usefixtures("few")
+def test_a_server() -> None:
+    """The source's own examples are sent; an answer without letters may end the run."""
+
+    def answer(request: Request, number: int) -> Reply:
+        prompt = request.payload["prompt"]
+        assert prompt.startswith(read_prompt("snli").text("", "")[:600])
+        top = {" B": math.log(0.75), " C": math.log(0.25)} if "dog" not in prompt else {"I": -1}
+        return Reply({"choices": [{"logprobs": {"top_logprobs": [top]}}]})
+
+    with serving(answer) as server:
+        options = ("--model", "big", "--base-url", server.url, "--concurrency", "2")
+        stopped = ask(*options, code=2)
+        assert "--missing-letters uniform" in " ".join(stopped.output.split())
+        asked = len(server.requests)
+        ask(*options, "--missing-letters", "uniform")
+        assert len(server.requests) < asked + len(FEW), "it goes on where it stopped"
+    (result, predictions), metadata = answers_to_few(), metadata_of()
+    expected = [[0, 0.75, 0.25]] * 5
+    expected[2] = [1 / 3] * 3
+    np.testing.assert_allclose(result, expected)
+    assert predictions == [1, 1, 0, 1, 1]
+    assert (metadata["kind"], metadata["name"], metadata["shots"]) == ("remote", "big", "snli")
+    assert metadata["answers_without_letters"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few")
+def test_odd_answers_of_an_interrupted_run(caplog: pytest.LogCaptureFixture) -> None:
+    is_odd = True
+
+    def answer(request: Request, number: int) -> Reply:
+        if is_odd and number == 3:
+            return Reply({"error": "no"}, 400)
+        top = {" A": -0.5, " B": -1.0} | ({} if is_odd else {" C": -3.0})
+        body = {"choices": [{"logprobs": {"top_logprobs": [top]}}]}
+        return Reply({**body, "model": "small" if is_odd else "big"})
+
+    with serving(answer) as server:
+        options = ("--model", "big", "--base-url", server.url, "--concurrency", "1")
+        strict = (*options, "--strict-server")
+        assert "--strict-server refuses such answers" in ask(*strict, code=2).output
+        ask(*options, code=2)
+        is_odd = False
+        assert "remove it to ask again" in " ".join(ask(*strict, code=2).output.split())
+        for count in (2, 3):
+            ask(*options)
+            assert caplog.text.count("the server says they are of small") == count
+        told = " ".join(ask(*strict, code=2).output.split())
+    assert "refuses such answers; name another file" in told
+    metadata = metadata_of()
+    assert metadata["answered_as"] == ["small"]
+    assert 0 < metadata["answers_partial"] < metadata["distinct_pairs"]
+
+
+@pytest.mark.parametrize("answers", ["letters", "words"])
+def test_a_model_that_always_says_a(
+    answers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_folder(tmp_path / "merge-nli", many_problems(60, 3))
+
+    def answer(request: Request, number: int) -> Reply:
+        content = [{"token": t, "logprob": p, "top_logprobs": []} for t, p in ((" A", -0.1),)]
+        content[0]["top_logprobs"] = [{"token": t, "logprob": -3.0} for t in "BC"]
+        choice = {"message": {"content": "A"}, "finish_reason": "stop"}
+        return Reply({"choices": [choice | {"logprobs": {"content": content}}]})
+
+    def prompts(server: Server) -> set[str]:
+        return {json.dumps(request.payload) for request in server.requests}
+
+    with serving(answer) as server, serving(answer) as again, serving(answer) as other:
+        asked = ["--model", "m", "--chat-template", "--answers", answers, "--config", "snli"]
+        plain = ask(*asked, "--base-url", server.url)
+        assert table_of("prediction") == [0] * 240
+        assert "answers by letter: A 100.0%, B 0.0%, C 0.0%" in plain.stdout
+        asked = [*asked, "--shuffle-letters", "--overwrite"]
+        done = ask(*asked, "--base-url", server.url)
+        right = np.equal(table_of("prediction"), table_of("label")).mean()
+        assert 0.25 < right < 0.42
+        assert "answers by letter: A 100.0%, B 0.0%, C 0.0%" in done.stdout
+        assert metadata_of()["letters_seed"] == 0
+        ask(*asked, "--base-url", again.url)
+        assert prompts(again) < prompts(server)
+        ask(*asked, "--letters-seed", "1", "--base-url", other.url)
+        assert not prompts(other) & prompts(again)
+    commands.run("report", "out.parquet", "--dataset", "merge-nli", "--out", "report.md")
+    assert "m: answers by letter: A 100.0%, B 0.0%, C 0.0%." in Path("report.md").read_text()
+
+
+def table_of(column: str) -> list[int]:
+    return list(pq.read_table("out.parquet")[column].to_pylist())
+
+
+def test_seeds_as_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mine = {n: (f"Now {p}", h, y) for n, (p, h, y) in many_problems(14, 2, "mine").items()}
+    everything = many_problems(14, 2) | mine
+    write_folder(tmp_path / "merge-nli", everything)
+
+    def answer(request: Request, number: int) -> Reply:
+        text = {"message": {"content": "B"}, "finish_reason": "stop"}
+        return Reply({"choices": [text]})
+
+    with serving(answer) as server:
+        asked = ["--base-url", server.url, "--model", "m", "--chat-template", "--answers", "words"]
+        asked += ["--shots", "seeds"]
+        told = commands.refused(*COMMAND, *asked)
+        assert "--shots: expected with seeds problems of one source" in told
+        assert not server.requests
+        done = ask(*asked, "--config", "snli")
+    metadata = metadata_of()
+    shots = metadata["problems"]["shots"]["snli"]
+    assert (metadata["shots"], metadata["n_shots"], len(shots)) == ("seeds", 6, 6)
+    shown = [message["content"] for message in server.requests[0].payload["messages"]]
+    assert shown[1:12:2] == ["ABC"[LABELS.index(shot["label"])] for shot in shots]
+    for request in server.requests:
+        assert not {request.payload["messages"][-1]["content"]} & {*shown[:12:2]}
+    result = set(pq.read_table("out.parquet")["seed_id"].to_pylist())
+    assert not result & {shot["seed_id"] for shot in shots}
+    assert len(result) == 14 - 6
+    assert "--allow-missing" in done.stdout
