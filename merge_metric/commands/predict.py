@@ -167,6 +167,7 @@ def _ask(
     out: Path | None,
 ) -> Done | None:
     """Run models; or print what a run takes, or write a batch instead, and return None."""
+    from merge_metric.models.remote import RemoteModel
     from merge_metric.predict.driver import take_results, write_requests
     from merge_metric.predict.jobs import estimate, open_files, run_models
     from merge_metric.predict.problems import sources_of
@@ -175,7 +176,7 @@ def _ask(
     if not (way.dry_run or way.batch_out or way.batch_in):
         return run_models(jobs, problems, distribution=distribution, out=out, overwrite=overwrite)
     job = request, extra = next(iter(jobs.values()))
-    for_batch = request.base_url and request.kind != "classifier"
+    for_batch = request.base_url and request.kind in (None, "remote")
     for_batch = for_batch and (out is not None or len(sources_of(problems)) < 2)
     if "preset" in extra or distribution or not (way.dry_run or for_batch):
         raise ValueError(
@@ -197,6 +198,7 @@ def _ask(
         write_result(output, costs, *lines)
         return None
     ((server, asking),) = open_files(job, problems, out)
+    assert isinstance(server, RemoteModel)  # as `for_batch` says
     if way.batch_out is None:
         take = partial(take_results, server, asking, way.batch_in or [])
         return [asking.complete(take, extra, overwrite=overwrite)], []

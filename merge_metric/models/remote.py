@@ -10,11 +10,11 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -51,6 +51,32 @@ Answered = TypeVar("Answered")
 log = logging.getLogger(__name__)
 
 
+def _key_of(request: ModelRequest, given: str) -> str:
+    """Return the key from the environment or, where a program has it, as given."""
+    key, place = given, "`api_key`"
+    if request.api_key_env:
+        place = f"the environment variable {request.api_key_env}"
+        key = os.environ.get(request.api_key_env, "").strip()
+    odd = next((n for n, c in enumerate(key) if not "!" <= c <= "~"), None)
+    if odd is not None or (request.api_key_env and not key):
+        got = "none" if odd is None else f"one whose character {odd + 1} of {len(key)} is none"
+        raise ValueError(
+            f"expected an API key of ASCII letters, digits and signs in {place}, got {got}"
+        )
+    return key
+
+
+def _url_of(request: ModelRequest) -> httpx.URL:
+    import httpx
+
+    with suppress(httpx.InvalidURL):
+        url = httpx.URL(request.base_url or "")
+        if url.scheme in {"http", "https"} and url.host:
+            return url
+    got = re.sub(r"^.*@", "***@", mask_urls(request.base_url or ""))
+    raise ValueError(f"expected a URL like http://localhost:8000/v1, got {got!r}")
+
+
 class Endpoint:
     """Requests to a place on a server, several at a time and repeated if need be.
 
@@ -83,22 +109,7 @@ class Endpoint:
         """
         import httpx
 
-        key, place = api_key, "`api_key`"
-        if request.api_key_env:
-            place = f"the environment variable {request.api_key_env}"
-            key = os.environ.get(request.api_key_env, "").strip()
-        odd = next((n for n, c in enumerate(key) if not "!" <= c <= "~"), None)
-        if odd is not None or (request.api_key_env and not key):
-            got = "none" if odd is None else f"one whose character {odd + 1} of {len(key)} is none"
-            raise ValueError(
-                f"expected an API key of ASCII letters, digits and signs in {place}, got {got}"
-            )
-        url = httpx.URL()
-        with suppress(httpx.InvalidURL):
-            url = httpx.URL(request.base_url or "")
-        if url.scheme not in {"http", "https"} or not url.host:
-            got = re.sub(r"^.*@", "***@", mask_urls(request.base_url or ""))
-            raise ValueError(f"expected a URL like http://localhost:8000/v1, got {got!r}")
+        key, url = _key_of(request, api_key), _url_of(request)
         self._url = url = url.copy_with(path=f"{url.path.rstrip('/')}/{path}")
         self.place = mask_urls(str(url.copy_with(username=None, password=None, query=None)))
         given = [key, url.username, url.password, *url.params.values(), *secrets_in(url.path)]
@@ -229,8 +240,7 @@ class RemoteModel:
         self._endpoint = Endpoint(request, self.path, **more)
         self._request, self.name, self.prompt = request, mask_urls(request.model), prompt
         self.words, self._top = words, _TOP[self.path]
-        self._lock, self._used, self._since = threading.Lock(), Counter[str](), 0.0
-        self._odd, self._most_tokens, self._words_of_most = dict[str, Any](), 0, set[int]()
+        self._oddities = _Oddities({"", request.model, self.name})
 
     def describe(self) -> Description:
         """Describe the model and its prompt, as far as it can be known from outside.
@@ -258,9 +268,12 @@ class RemoteModel:
             ValueError: the server refuses a request, or its answer is none that may be taken.
             ConnectionError: it could not be reached, or failed in every attempt.
         """
-        self._since = time.perf_counter()
+        before = time.perf_counter()
         for given in self._endpoint.answers(questions, self._ask):
-            yield self.read([*given], [*given.values()], [questions[row] for row in given])
+            now = time.perf_counter()
+            asked = [questions[row] for row in given]
+            yield self.read([*given], [*given.values()], asked, seconds=now - before)
+            before = now
 
     def body(self, pair: Pair) -> dict[str, Any]:
         """Make the body of the request about a problem."""
@@ -276,72 +289,64 @@ class RemoteModel:
         payload |= words.more if words else {}
         return {name: value for name, value in payload.items() if value is not None}
 
-    def _ask(self, client: httpx.Client, pair: Pair) -> Any:
+    def _ask(self, client: httpx.Client, pair: Pair) -> list[Taken]:
         """Ask about a problem, once or as many times as there are samples of answers in words."""
         body, times = self.body(pair), self.words.samples if self.words else 1
         self._endpoint.take_requests(times)  # of a question all or none
-        answers = [self.take(body, self._endpoint.post(client, body)) for _ in range(times)]
-        return answers if self.words else answers[0]
+        return [self.take(body, self._endpoint.post(client, body)) for _ in range(times)]
 
-    def take(self, body: Mapping[str, Any], answer: Any) -> Any:
+    def take(self, body: Mapping[str, Any], answer: Any) -> Taken:
         """Extract log-probabilities or an answer in words; raise ValueError if there is neither.
 
-        Note answers by another model, and to prompts that were cut; raise if these are refused. A
-        prompt was cut if the server counts fewer tokens than it has words, or if prompts of
-        several lengths, which differ by ten words or more, all have the largest number of tokens.
+        Answers by another model, and to prompts that were cut, are noted, or raise if refused.
         """
         messages = body.get("messages") or [{"content": body.get("prompt", "")}]
         words = sum(len(str(message["content"]).split()) for message in messages)
         try:
             content = said_in(answer) if self.words else alternatives(answer)
-            model, usage = answer.get("model"), answer.get("usage")
+            usage = answer.get("usage")
             usage = usage if isinstance(usage, dict) else {}
-            tokens = usage.get("prompt_tokens")
-            with self._lock:
-                if isinstance(model, str) and model not in ("", self._request.model, self.name):
-                    others = {*self._odd.get("answered_as", ()), beginning(model)}
-                    self._odd["answered_as"] = sorted(others)
-                if type(tokens) is int and tokens > 0:
-                    if tokens > self._most_tokens:
-                        self._most_tokens, self._words_of_most = tokens, set()
-                    if tokens == self._most_tokens:
-                        self._words_of_most.add(words)
-                    lengths = self._words_of_most
-                    is_limit = len(lengths) >= _ALIKE and max(lengths) - min(lengths) >= 2 * _ALIKE
-                    if tokens < words or is_limit:
-                        cut = {"prompt_tokens": tokens, "prompt_words": max(words, *lengths)}
-                        self._odd.setdefault("prompts_cut", cut)
-                if self._request.strict_server:
-                    require_as_asked("", {"name": self.name, **self._odd})
-                self._used["requests"] += 1
-                for name, count in _COUNTS.items():
-                    if type(usage.get(count)) is int:
-                        self._used[name] += usage[count]
+            self._oddities.note(answer.get("model"), usage.get("prompt_tokens"), words)
+            if self._request.strict_server:
+                require_as_asked("", {"name": self.name, **self._oddities.found()})
         except ValueError as error:
             raise ValueError(f"{self._endpoint.place}: {error}") from None
-        return content
+        tokens = {name: usage.get(count) for name, count in _COUNTS.items()}
+        counts = {"requests": 1} | {n: count for n, count in tokens.items() if type(count) is int}
+        return Taken(content, counts)
 
     def read(
-        self, positions: list[int], given: Sequence[Any], questions: Sequence[Pair]
+        self,
+        positions: list[int],
+        given: Sequence[Sequence[Taken]],
+        questions: Sequence[Pair],
+        *,
+        seconds: float | None = None,
     ) -> Answers:
-        """Read what `take` extracted from answers; add usage, time and oddities since the last."""
-        with self._lock:
-            notes = dict(self._odd)
+        """Read answers, of which each question has as many as there are samples.
+
+        With answers in words go their usage, and the `seconds` that passed for them, if known.
+        """
+        notes = self._oddities.found()
         if words := self.words:
-            with self._lock:
-                used, self._used = dict(self._used), Counter()
-            if self._since:
-                now = time.perf_counter()
-                used["milliseconds"], self._since = round(1000 * (now - self._since)), now
-            return words.answers(self.prompt, questions, positions, given, counts=used, notes=notes)
+            used = Counter[str]()
+            for taken in chain.from_iterable(given):
+                used.update(taken.counts)
+            if seconds is not None:
+                used["milliseconds"] = round(1000 * seconds)
+            written = [[taken.content for taken in samples] for samples in given]
+            return words.answers(
+                self.prompt, questions, positions, written, counts=used, notes=notes
+            )
+        tops = [samples[0].content for samples in given]
         letters = self.prompt.template.letters
-        rows = np.array([letter_probabilities(tokens, letters) for tokens in given])
+        rows = np.array([letter_probabilities(tokens, letters) for tokens in tops])
         is_missing, is_partial = ~rows.any(axis=1), ~rows.all(axis=1)
         if self._request.missing_letters == "error" and is_missing.any():
             first = int(is_missing.argmax())
             raise ValueError(
                 f"{self._endpoint.place}: expected {', '.join(letters)} among the {self._top} most "
-                f"probable tokens, got {sorted(given[first])} for the pair {questions[first]}: ask "
+                f"probable tokens, got {sorted(tops[first])} for the pair {questions[first]}: ask "
                 "for more, in a chat, or with more examples; or take such answers for equally "
                 "probable labels with `missing_letters` uniform"
             )
@@ -355,6 +360,15 @@ class RemoteModel:
 
 
 # --- What answers hold ---
+
+
+class Taken(NamedTuple):
+    """An answer of a server."""
+
+    content: Any
+    """An answer in words, `Written`, or the first token's `alternatives`."""
+    counts: Mapping[str, int]
+    """1 request, and its tokens as far as the server counts them."""
 
 
 def beginning(answer: Any) -> str:
@@ -412,6 +426,43 @@ def _first_choice(answer: Any) -> dict[str, Any]:
 
 
 # --- Oddities of answers, as metadata record them ---
+
+
+class _Oddities:
+    """What the answers of a server show so far, noted by several threads."""
+
+    def __init__(self, names: Set[str]) -> None:
+        """Begin without answers; `names` are those of the model that is asked for."""
+        self._names, self._found, self._lock = names, dict[str, Any](), threading.Lock()
+        self._most_tokens, self._lengths = 0, set[int]()
+        """Largest token count of a prompt, and the numbers of words of the prompts with it."""
+
+    def note(self, model: Any, tokens: Any, words: int) -> None:
+        """Note an answer by its model's name and its prompt's number of tokens, as a server says.
+
+        A prompt was cut if the server counts fewer tokens than it has words, or if prompts of
+        several lengths, which differ by ten words or more, all have the largest number of tokens.
+        """
+        with self._lock:
+            if isinstance(model, str) and model not in self._names:
+                others = {*self._found.get("answered_as", ()), beginning(model)}
+                self._found["answered_as"] = sorted(others)
+            if type(tokens) is not int or tokens <= 0:
+                return
+            if tokens > self._most_tokens:
+                self._most_tokens, self._lengths = tokens, set()
+            if tokens == self._most_tokens:
+                self._lengths.add(words)
+            shortest, longest = min(self._lengths), max(self._lengths)
+            is_limit = len(self._lengths) >= _ALIKE and longest - shortest >= 2 * _ALIKE
+            if tokens < words or is_limit:
+                cut = {"prompt_tokens": tokens, "prompt_words": max(words, longest)}
+                self._found.setdefault("prompts_cut", cut)
+
+    def found(self) -> dict[str, Any]:
+        """Return the oddities so far, by their keys in metadata."""
+        with self._lock:
+            return dict(self._found)
 
 
 def sentences(metadata: Mapping[str, Any]) -> dict[str, str]:

@@ -44,6 +44,7 @@ from merge_metric.frame.texts import TEXT_DIGEST, combined, to_hex
 from merge_metric.models.pair_model import Answers, Description, Model, require_probabilities
 from merge_metric.models.remote import (
     RemoteModel,
+    Taken,
     alternatives,
     beginning,
     require_as_asked,
@@ -393,10 +394,9 @@ class Asking:
 
 
 def write_requests(
-    model: Model, asking: Asking, path: Path, *, overwrite: bool = False
+    model: RemoteModel, asking: Asking, path: Path, *, overwrite: bool = False
 ) -> dict[Path, int]:
     """Write unanswered requests, all or none, to `path`, `-2`, …; count those of each file."""
-    assert isinstance(model, RemoteModel)
     questions = asking.unanswered(overwrite=overwrite)
     name = re.compile(rf"{re.escape(path.stem)}(-\d+)?{re.escape(path.suffix)}")
     older = [place for place in path.parent.glob("*") if name.fullmatch(place.name)]
@@ -429,12 +429,11 @@ def write_requests(
     return made
 
 
-def take_results(model: Model, asking: Asking, paths: Sequence[Path]) -> tuple[int, float]:
+def take_results(model: RemoteModel, asking: Asking, paths: Sequence[Path]) -> tuple[int, float]:
     """Keep the answers of result files, of several to a request the first.
 
     Returns their number, and 0 seconds.
     """
-    assert isinstance(model, RemoteModel)
     samples, expected = asking.known.samples, asking.fingerprint[:_DIGITS]
     extract = said_in if model.words else alternatives
     results, failed = dict[tuple[int, int], Any](), dict[tuple[int, int], str]()
@@ -464,11 +463,10 @@ def take_results(model: Model, asking: Asking, paths: Sequence[Path]) -> tuple[i
             results.setdefault((question, sample), body)
     unanswered = asking.unanswered().tolist()
     taken = [n for n in unanswered if all((n, sample) in results for sample in range(samples))]
-    pairs, given = list(asking.pairs.at(asking.asked[taken])), list[Any]()
+    pairs, given = list(asking.pairs.at(asking.asked[taken])), list[list[Taken]]()
     for question, pair in zip(taken, pairs, strict=True):
         body = model.body(pair)
-        answers = [model.take(body, results[question, sample]) for sample in range(samples)]
-        given += [answers] if model.words else answers
+        given.append([model.take(body, results[question, sample]) for sample in range(samples)])
     if taken:
         rows = asking.rows_of(model.read([*range(len(taken))], given, pairs), pairs)
         asking.store.keep(asking.keys[taken], rows)
