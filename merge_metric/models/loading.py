@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from merge_metric.models.classifier import Classifier
     from merge_metric.models.prompts import HeldOut
     from merge_metric.models.remote_classifier import RemoteClassifier
+    from merge_metric.models.templates import Prompt
 
 ModelKind = Literal["classifier", "lm", "remote", "baseline"]
 
@@ -73,29 +74,12 @@ def open_model(
     """
     kind = request.kind or find_kind(request)
     require_settings_used(request, kind)
-    source = f"{request.model}@{request.revision}" if request.revision else request.model
-    classifier: Classifier | RemoteClassifier
     if kind == "classifier":
-        if request.base_url:
-            from merge_metric.models.remote_classifier import RemoteClassifier
-
-            classifier = RemoteClassifier(request, labels=problem_format.labels)
-        else:
-            from merge_metric.models.classifier import Classifier
-
-            classifier = Classifier.load(
-                source,
-                label_order=request.label_order or None,
-                labels=problem_format.labels,
-                device=request.device,
-                dtype=request.dtype or "float32",
-                batch_tokens=request.batch_tokens,
-            )
+        classifier = _open_classifier(request, problem_format.labels)
         find_order(classifier, request.model, seeds, problem_format.labels)
         return classifier
     require_no_order(request.label_order, f"a model of the kind {kind}, which is asked for letters")
-    from merge_metric.models.language_model import LanguageModel, Words, WritingModel
-    from merge_metric.models.prompts import read_prompt, require_choices
+    from merge_metric.models.prompts import read_prompt
 
     prompt = read_prompt(
         request.shots,
@@ -105,6 +89,32 @@ def open_model(
         held_out=held_out,
         shuffle=request.letters_seed if request.shuffle_letters else None,
     )
+    return _open_language_model(request, kind, prompt)
+
+
+def _open_classifier(
+    request: ModelRequest, labels: tuple[str, ...]
+) -> Classifier | RemoteClassifier:
+    if request.base_url:
+        from merge_metric.models.remote_classifier import RemoteClassifier
+
+        return RemoteClassifier(request, labels=labels)
+    from merge_metric.models.classifier import Classifier
+
+    return Classifier.load(
+        request.source,
+        label_order=request.label_order or None,
+        labels=labels,
+        device=request.device,
+        dtype=request.dtype or "float32",
+        batch_tokens=request.batch_tokens,
+    )
+
+
+def _open_language_model(request: ModelRequest, kind: ModelKind, prompt: Prompt) -> Model:
+    from merge_metric.models.language_model import LanguageModel, Words, WritingModel
+    from merge_metric.models.prompts import require_choices
+
     words = Words.of(request) if request.answers == "words" else None
     if words is None or request.shuffle_letters:
         require_choices(prompt)
@@ -112,7 +122,7 @@ def open_model(
         from merge_metric.models.remote import RemoteModel
 
         return RemoteModel(request, prompt=prompt, words=words)
-    inspection = inspect(source, CAUSAL_LM, gguf_file=request.gguf_file)
+    inspection = inspect(request.source, CAUSAL_LM, gguf_file=request.gguf_file)
     loaded = load(inspection, device=request.device, dtype=request.dtype or "auto")
     if words:
         return WritingModel(loaded, prompt=prompt, words=words, chat_template=request.chat_template)
@@ -290,6 +300,17 @@ def as_model(
         )
         prompt = read_prompt("auto", sources=sources, problem_format=problem_format)
         return RemoteModel(request, prompt=prompt, api_key=key)
+    order = None if label_order == SEEDS and seeds is None else label_order
+    asked = _network(model, name, order, labels, batch_size)
+    asked = asked or _function(model, name, order, labels, batch_size)
+    find_order(asked, asked.name, seeds, labels)
+    return asked
+
+
+def _network(
+    model: Any, name: str | None, order: str | None, labels: tuple[str, ...], batch_size: int
+) -> Classifier | AskedFunction | None:
+    """Wrap an object with a classification network of transformers; None if it is another."""
     is_encoder = any(base.__name__ == "CrossEncoder" for base in type(model).__mro__)
     network, tokenizer = (model, None) if is_encoder else (None, None)
     if isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "state_dict"):
@@ -297,31 +318,23 @@ def as_model(
     elif not is_encoder and hasattr(getattr(model, "model", None), "state_dict"):
         tokenizer = getattr(model, "processing_class", None) or getattr(model, "tokenizer", None)
         network = None if tokenizer is None else model.model
-    order = None if label_order == SEEDS and seeds is None else label_order
-    asked: Classifier | AskedFunction
     if network is None:
-        asked = _function(model, name, order, labels, batch_size)
-    else:
-        place = str(getattr(network.config, "_name_or_path", "") or "")
-        place = Path(place).resolve().name if place and Path(place).is_dir() else place
-        name = name or place or type(network).__name__
-        names = {int(n): str(label) for n, label in (network.config.id2label or {}).items()}
-        known = read_order(names, name, order, labels)
-        if is_encoder:
-            # Softmax of the logits, whatever activation the model itself applies.
-            ask = partial(
-                model.predict, activation_fn=lambda logits: logits, apply_softmax=True,
-                convert_to_numpy=True, show_progress_bar=False,
-            )  # fmt: skip
-            kind = "cross-encoder"
-            asked = AskedFunction(ask, name=name, order=known, kind=kind, batch_size=batch_size)
-        else:
-            from merge_metric.models.classifier import Classifier
+        return None
+    place = str(getattr(network.config, "_name_or_path", "") or "")
+    place = Path(place).resolve().name if place and Path(place).is_dir() else place
+    name = name or place or type(network).__name__
+    names = {int(n): str(label) for n, label in (network.config.id2label or {}).items()}
+    known = read_order(names, name, order, labels)
+    if not is_encoder:
+        from merge_metric.models.classifier import Classifier
 
-            loaded = Loaded(network, tokenizer, name, _digest(network))
-            asked = Classifier(loaded, label_order=known)
-    find_order(asked, asked.name, seeds, labels)
-    return asked
+        return Classifier(Loaded(network, tokenizer, name, _digest(network)), label_order=known)
+    # Softmax of the logits, whatever activation the model itself applies.
+    ask = partial(
+        model.predict, activation_fn=lambda logits: logits, apply_softmax=True,
+        convert_to_numpy=True, show_progress_bar=False,
+    )  # fmt: skip
+    return AskedFunction(ask, name=name, order=known, kind="cross-encoder", batch_size=batch_size)
 
 
 def _digest(network: Any) -> str:

@@ -237,3 +237,8 @@ class ModelRequest:
     )
     """Data type of the weights."""
     batch_tokens: int | None = _option(None, "Tokens in a forward pass.", RUNNING, minimum=1)
+
+    @property
+    def source(self) -> str:
+        """The model, with its revision if one is given, as `inspect` takes them."""
+        return f"{self.model}@{self.revision}" if self.revision else self.model
