@@ -1,5 +1,7 @@
 """Phase 2, `build`: all steps after the masked LMs' answers, quick; and `generate`, both phases."""
 
+from __future__ import annotations
+
 import logging
 import shutil
 from collections import Counter, deque
@@ -13,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from generation.config import Config
@@ -106,8 +109,7 @@ class Builder(BlockWork):
             # Only replacements of eligible seeds were scored: enough, unless limits are looser.
             pairs = drawn.group_by(["seed_id", "word_class"]).aggregate([])
             scores.of(of_pairs(of_words, pairs), required=True)
-        variants = self._in_full(problems, drawn)
-        replacements = self._in_full(problems, rows)
+        variants, replacements = (self._written(problems, one) for one in (drawn, rows))
         if config.changes_more or config.scramble:  # no longer in the order they were found in
             replacements = sorted_replacements(replacements)
         ids = set(variants["seed_id"].unique().to_pylist())
@@ -141,22 +143,14 @@ class Builder(BlockWork):
         replacements; fates of rows that edit more than a word; and what quality seeds reach.
         """
         rows, rejected, changes = adapt(problems, rows, self.tagger, self.config)
-        whole = self._in_full(problems, rows, first=True)
+        whole = self._with_signals(problems, rows)
         # Computed once: drawn and written rows take these signals from here.
         rows = with_columns(rows, {n: whole[n] for n in whole.schema.names if n in FILLERS})
         everything = np.ones(len(whole), np.bool_)
         numbers = reasons.first_reasons(everything, ("signals",), whole, self.config)
         reasons.count_rejections(rows, numbers, problems, self.config.problem_format, funnel)
         is_kept = pa.array(numbers == reasons.NO_REASON)
-        reach: Reach = {}
-        if self.config.min_quality is not None and self.config.min_replacements_scope == "class":
-            good = np.isin(numbers, (reasons.NO_REASON, reasons.Reason.LOW_QUALITY.number))
-            of_seeds = whole.filter(good).group_by(["word_class", "seed_id"])
-            least = self.config.min_replacements
-            for row in of_seeds.aggregate([("quality", "list")]).to_pylist():
-                qualities = sorted(1.0 if q is None else q for q in row["quality_list"])
-                if len(qualities) >= least:
-                    reach.setdefault(row["word_class"], []).append(qualities[-least])
+        reach = self._reach(whole, numbers)
         rejected |= {
             key: (reasons.Reason.REJECTED_BY_SIGNALS, count)
             for key, count in reasons.count_words(rows.filter(pc.invert(is_kept))).items()
@@ -169,19 +163,38 @@ class Builder(BlockWork):
                 changes[word_class, reasons.Reason.AMBIGUOUS] += count
         return rows, of_words, rejected, +changes, reach
 
-    def _in_full(
-        self, problems: TaggedProblems, rows: pa.Table, *, first: bool = False
-    ) -> pa.Table:
-        """Return rows with all words that they edit; all signals if `first`, else as written."""
-        config, whole = self.config, in_full(rows, problems)
-        if (changes := self.signals.get("signals")) is not None:
-            required = first and config.min_pll_change is not None
-            whole = with_columns(whole, changes.of(whole, required=required))
-        if first:
-            filled = BlockRows(whole, rows, problems, config, self.signals)
-            new = {name: filled.column(name) for name in whole.column_names if name in FILLERS}
-            return with_columns(whole, {n: x.cast(whole[n].type) for n, x in new.items()})
-        return with_signals_of_no_words(whole) if config.scramble else whole
+    def _reach(self, whole: pa.Table, numbers: NDArray[np.int8]) -> Reach:
+        """Find what quality enough replacements of each seed have; `numbers` say why rows drop."""
+        reach: Reach = {}
+        if self.config.min_quality is None or self.config.min_replacements_scope != "class":
+            return reach
+        good = np.isin(numbers, (reasons.NO_REASON, reasons.Reason.LOW_QUALITY.number))
+        of_seeds = whole.filter(good).group_by(["word_class", "seed_id"])
+        least = self.config.min_replacements
+        for row in of_seeds.aggregate([("quality", "list")]).to_pylist():
+            qualities = sorted(1.0 if q is None else q for q in row["quality_list"])
+            if len(qualities) >= least:
+                reach.setdefault(row["word_class"], []).append(qualities[-least])
+        return reach
+
+    def _with_signals(self, problems: TaggedProblems, rows: pa.Table) -> pa.Table:
+        """Return rows in full, with all signals, which are computed."""
+        required = self.config.min_pll_change is not None
+        whole = self._with_changes(in_full(rows, problems), required=required)
+        filled = BlockRows(whole, rows, problems, self.config, self.signals)
+        new = {name: filled.column(name) for name in whole.column_names if name in FILLERS}
+        return with_columns(whole, {n: x.cast(whole[n].type) for n, x in new.items()})
+
+    def _written(self, problems: TaggedProblems, rows: pa.Table) -> pa.Table:
+        """Return rows that have their signals in full, as files have them."""
+        whole = self._with_changes(in_full(rows, problems))
+        return with_signals_of_no_words(whole) if self.config.scramble else whole
+
+    def _with_changes(self, whole: pa.Table, *, required: bool = False) -> pa.Table:
+        changes = self.signals.get("signals")
+        return (
+            whole if changes is None else with_columns(whole, changes.of(whole, required=required))
+        )
 
 
 def generate(
@@ -260,21 +273,14 @@ def build(
             variant is left.
     """
     base = RunFolder(Path(run))
-    name = into or ablation
-    out = base.named(name)
+    out = base.named(into or ablation)
     base.require("suggest")
     with out.locked():
         config = build_settings(base, ablation, settings)
         require_dictionary(config)
         keys = ("mlms", "problems", "questions", "source_data")
         suggested = files.read_record(base.suggested, *keys, remedy="Run merge-nli suggest again")
-        names = tuple(mlm["name"] for mlm in suggested["mlms"])
-        check_members("without_mlms", config.without_mlms, names)
-        mlms = [mlm for mlm in suggested["mlms"] if mlm["name"] not in config.without_mlms]
-        if not mlms:
-            raise ValueError(
-                f"without_mlms: expected to leave one of {', '.join(names)}, got all of them"
-            )
+        mlms = _mlms_used(suggested["mlms"], config)
         made_from = {"source_data": suggested["source_data"], "mlms": mlms}
         if not overwrite:
             out.require_same_build(config.output_settings(), made_from=made_from)
@@ -289,34 +295,52 @@ def build(
         builder = Builder(base, config, base.variants if ablation else None, signals)
         with builder.with_candidates(out.candidates) as work:
             results = work_on_blocks(work, "result", out.tasks("build"), distribution)
-            counts = _write_results(results, builder, out, suggested)
+            totals = _write_results(results, builder, out, suggested)
         shutil.rmtree(out.tasks("build"), ignore_errors=True)
         if out.path != base.path:
             config.write(out.config)
-        determined_by = {
-            "config": config.output_settings(),
-            **made_from,
-            **{name: file.made_by for name, file in signals.items()},
-            "tagger": counts.pop("tagger"),
-        }
-        told_by = [{k: v for k, v in mlm.items() if k != "weights"} for mlm in mlms]
-        problems, tables = suggested["problems"], (getattr(out, name) for name in _TABLES)
-        record = {
-            "source": config.source,
-            "recipe": config.recipe,
-            "ablation": config.ablation,
-            "fingerprint": files.digest_of({**determined_by, "mlms": told_by}),
-            **determined_by,
-            "packages": versions(*_PACKAGES),
-            "problems": {**problems, "unlabelled": len(problems["unlabelled"])},
-            "questions": suggested["questions"],
-            **({"asked": suggested["asked"]} if "asked" in suggested else {}),
-            **counts,
-            "draw": provenance.DRAW,
-            "files": files.digests({path.name: path for path in tables}),
-        }
-        files.write_record(out.manifest, record)
+        made_from |= {name: file.made_by for name, file in signals.items()}
+        files.write_record(out.manifest, _record(out, config, suggested, made_from, totals))
     return out
+
+
+def _mlms_used(suggested: Sequence[dict[str, Any]], config: Config) -> list[dict[str, Any]]:
+    """Leave out the masked LMs that a build does `without`, of records of those asked."""
+    names = tuple(mlm["name"] for mlm in suggested)
+    check_members("without_mlms", config.without_mlms, names)
+    mlms = [mlm for mlm in suggested if mlm["name"] not in config.without_mlms]
+    if not mlms:
+        raise ValueError(
+            f"without_mlms: expected to leave one of {', '.join(names)}, got all of them"
+        )
+    return mlms
+
+
+def _record(
+    out: RunFolder,
+    config: Config,
+    suggested: Mapping[str, Any],
+    made_from: Mapping[str, Any],
+    totals: Totals,
+) -> dict[str, Any]:
+    """Make the manifest of a build, whose tables are written."""
+    determined_by = {"config": config.output_settings(), **made_from, "tagger": totals.tagger}
+    told_by = [{k: v for k, v in mlm.items() if k != "weights"} for mlm in made_from["mlms"]]
+    problems, tables = suggested["problems"], (getattr(out, name) for name in _TABLES)
+    return {
+        "source": config.source,
+        "recipe": config.recipe,
+        "ablation": config.ablation,
+        "fingerprint": files.digest_of({**determined_by, "mlms": told_by}),
+        **determined_by,
+        "packages": versions(*_PACKAGES),
+        "problems": {**problems, "unlabelled": len(problems["unlabelled"])},
+        "questions": suggested["questions"],
+        **({"asked": suggested["asked"]} if "asked" in suggested else {}),
+        **totals.record(config),
+        "draw": provenance.DRAW,
+        "files": files.digests({path.name: path for path in tables}),
+    }
 
 
 def _model_signals(
@@ -404,25 +428,72 @@ def build_settings(base: RunFolder, ablation: str | None, settings: Mapping[str,
     return config
 
 
-def _thinned(reach: Mapping[str, list[float]], eligible: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Describe the classes in which `min_quality` leaves less than half of the seeds."""
-    few: list[dict[str, Any]] = []
-    for word_class, qualities in sorted(reach.items()):
-        if 2 * eligible[word_class] < (n := len(qualities)):
-            half_at = sorted(qualities, reverse=True)[(n - 1) // 2]
-            counts = {"without_limit": n, "seeds": eligible[word_class]}
-            few.append({"word_class": word_class, **counts, "half_at": int(half_at * 100) / 100})
-    return few
+# --- Results of all blocks ---
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over the blocks of a build."""
+
+    funnel: reasons.Funnel = field(default_factory=Counter)
+    changes: Counter[Fate] = field(default_factory=Counter)
+    """Fates of replacements that edit more than a word."""
+    eligible: Counter[str] = field(default_factory=Counter)
+    """Word class → number of seeds with variants."""
+    reach: Reach = field(default_factory=dict)
+    most: int = 0
+    """Largest number of replacements that were too few."""
+    tagger: str = ""
+    variants: int = 0
+
+    def add(self, tables: Mapping[str, pa.Table], counts: Mapping[str, Any]) -> None:
+        """Add the result of a block."""
+        self.funnel.update({tuple(key): n for *key, n in counts["funnel"]})
+        self.changes.update({(of, fate): n for of, fate, n in counts["changes"]})
+        self.eligible.update(counts["eligible"])
+        for word_class, qualities in counts["reach"].items():
+            self.reach.setdefault(word_class, []).extend(qualities)
+        few = pc.equal(tables["exclusions"]["reason"], reasons.Reason.TOO_FEW.value)
+        most = pc.max(tables["exclusions"].filter(few)["replacements"]).as_py()
+        self.most, self.tagger = max(self.most, most or 0), counts["tagger"]
+        self.variants += len(tables["variants"])
+
+    def record(self, config: Config) -> dict[str, Any]:
+        """Return what the manifest says of them."""
+        changes: dict[str, dict[str, Any]] = {}
+        for (word_class, fate), count in sorted(self.changes.items()):
+            first = {"word_class": word_class, reasons.KEPT: 0}
+            changes.setdefault(word_class, first)[fate] = count
+        thinned = self.thinned()
+        explained = explain(Config, config.output_settings(), reasons.FUNNEL_COLUMNS)
+        return {
+            "funnel": reasons.funnel_rows(self.funnel),
+            provenance.EXPLAINED: explained,
+            **({"changes": list(changes.values())} if config.changes_more else {}),
+            "eligible": {
+                word_class: self.eligible[word_class] for word_class in config.word_classes
+            },
+            **({"thinned": thinned} if thinned else {}),
+            "variants": self.variants,
+        }
+
+    def thinned(self) -> list[dict[str, Any]]:
+        """Describe the classes in which `min_quality` leaves less than half of the seeds."""
+        few: list[dict[str, Any]] = []
+        for word_class, qualities in sorted(self.reach.items()):
+            seeds, n = self.eligible[word_class], len(qualities)
+            if 2 * seeds < n:
+                half_at = int(sorted(qualities, reverse=True)[(n - 1) // 2] * 100) / 100
+                counts = {"without_limit": n, "seeds": seeds, "half_at": half_at}
+                few.append({"word_class": word_class, **counts})
+        return few
 
 
 def _write_results(
     results: Iterable[BlockResult], builder: Builder, out: RunFolder, suggested: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Write the tables of all blocks; return what the manifest says of them, and the tagger."""
-    base, config = builder.run, builder.config
-    funnel, changes, eligible = reasons.Funnel(), Counter[Fate](), Counter[str]()
-    reach: dict[str, list[float]] = {}
-    tagger, most = "", 0
+) -> Totals:
+    """Write the tables of all blocks; return their totals."""
+    base, config, totals = builder.run, builder.config, Totals()
     unlabelled_ids = deque(sorted(suggested["problems"]["unlabelled"]))
     of_rows, of_all = (make(config.problem_format) for make in (arrow_schema, replacement_schema))
     schemas = dict(zip(_TABLES, (of_all, EXCLUSIONS, of_rows, of_rows), strict=True))
@@ -441,21 +512,14 @@ def _write_results(
             left_out = pa.concat_tables([without_label, tables["exclusions"]]).sort_by("seed_id")
             for name, writer in writers.items():
                 writer.write(left_out if name == "exclusions" else tables[name])
-            funnel.update({tuple(key): n for *key, n in counts["funnel"]})
-            changes.update({(of, fate): n for of, fate, n in counts["changes"]})
-            eligible.update(counts["eligible"])
-            for word_class, qualities in counts["reach"].items():
-                reach.setdefault(word_class, []).extend(qualities)
-            tagger = counts["tagger"]
-            few = pc.equal(tables["exclusions"]["reason"], reasons.Reason.TOO_FEW.value)
-            most = max(most, pc.max(tables["exclusions"].filter(few)["replacements"]).as_py() or 0)
+            totals.add(tables, counts)
             bar.update(counts["problems"])
-        if not writers["variants"].rows and out.path.name != SCORED:
+        if not totals.variants and out.path.name != SCORED:
             raise ValueError(
                 f"{base.path}: no seed has {config.min_replacements} replacements per "
-                f"{config.min_replacements_scope}, the most is {most}; add masked LMs or "
+                f"{config.min_replacements_scope}, the most is {totals.most}; add masked LMs or "
                 "problems, or lower `min_replacements`; most suggestions were dropped as: "
-                f"{reasons.most_frequent_reasons(funnel)}"
+                f"{reasons.most_frequent_reasons(totals.funnel)}"
             )
         if not base.suggested.is_file() or files.read_record(base.suggested) != suggested:
             raise ValueError(
@@ -464,16 +528,4 @@ def _write_results(
             )
         # An earlier build is whole until here; now its files are replaced.
         out.manifest.unlink(missing_ok=True)
-    of_changes: dict[str, dict[str, Any]] = {}
-    for (word_class, fate), count in sorted(changes.items()):
-        of_changes.setdefault(word_class, {"word_class": word_class, reasons.KEPT: 0})[fate] = count
-    settings = config.output_settings()
-    return {
-        "tagger": tagger,
-        "funnel": reasons.funnel_rows(funnel),
-        provenance.EXPLAINED: explain(Config, settings, reasons.FUNNEL_COLUMNS),
-        **({"changes": list(of_changes.values())} if config.changes_more else {}),
-        "eligible": {word_class: eligible[word_class] for word_class in config.word_classes},
-        **({"thinned": thinned} if (thinned := _thinned(reach, eligible)) else {}),
-        "variants": writers["variants"].rows,
-    }
+    return totals
