@@ -33,25 +33,7 @@ def summarise(
     """Summarise funnel, eligible seeds and variants per class, with examples and next steps."""
     folder = RunFolder(run)
     manifest = read_record(folder.manifest)
-    with connect() as engine:
-        seeds, excluded = (parquet([path]) for path in (folder.seeds, folder.exclusions))
-        eligible, without = engine.sql(
-            f"SELECT (SELECT count(*) FROM {seeds}), (SELECT count(*) FROM {excluded} "
-            f"WHERE reason = '{Reason.NO_SHARED_WORD}')"
-        ).fetchall()[0]
-        counted = engine.sql(
-            "SELECT coalesce(word_class, 'all'), count(DISTINCT seed_id), count(*) "
-            f"FROM {parquet([folder.variants])} GROUP BY ROLLUP (word_class)"
-        ).fetchall()
-    of_classes = {name: tuple(counts) for name, *counts in counted}
-    classes = {name: of_classes[name] for name in (*WORD_CLASSES, "all") if name in of_classes}
-    problems = int(manifest["problems"]["kept"])
-    fates = {
-        "problems": problems,
-        "eligible": eligible,
-        Reason.NO_SHARED_WORD.value: without,
-        Reason.TOO_FEW.value: problems - eligible - without,
-    }
+    fates, classes = _counts(folder, int(manifest["problems"]["kept"]))
     examples = choose_problems(out, configs[:1], n=_EXAMPLES, variants=1)
     if as_json:
         keys = ("source", "recipe", "ablation", "fingerprint", "problems", "funnel")
@@ -89,6 +71,28 @@ def summarise(
         registered=registered,
     )
     return summary
+
+
+def _counts(folder: RunFolder, problems: int) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+    """Count problems by their fates; and by class, or "all", the seeds and the variants."""
+    with connect() as engine:
+        seeds, excluded = (parquet([path]) for path in (folder.seeds, folder.exclusions))
+        eligible, without = engine.sql(
+            f"SELECT (SELECT count(*) FROM {seeds}), (SELECT count(*) FROM {excluded} "
+            f"WHERE reason = '{Reason.NO_SHARED_WORD}')"
+        ).fetchall()[0]
+        counted = engine.sql(
+            "SELECT coalesce(word_class, 'all'), count(DISTINCT seed_id), count(*) "
+            f"FROM {parquet([folder.variants])} GROUP BY ROLLUP (word_class)"
+        ).fetchall()
+    fates = {
+        "problems": problems,
+        "eligible": eligible,
+        Reason.NO_SHARED_WORD.value: without,
+        Reason.TOO_FEW.value: problems - eligible - without,
+    }
+    of_classes = {name: tuple(counts) for name, *counts in counted}
+    return fates, {n: of_classes[n] for n in (*WORD_CLASSES, "all") if n in of_classes}
 
 
 def source_line(manifest: Mapping[str, Any]) -> str:

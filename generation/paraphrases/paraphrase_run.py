@@ -120,35 +120,18 @@ def paraphrase(
                 f"{run.path}: none of {len(hypotheses):,} hypotheses has a paraphrase; take a "
                 f"better generator or prompt, or more rounds\n{render_funnel(funnel)}"
             )
-        models = {"generator": work.generator.record, "nli_model": work.judge.record}
-        made_from = {
-            "config": config.output_settings(),
-            "source_data": read["source_data"],
-            **{name: record["description"] for name, record in models.items()},
-        }
-        tables = (run.exclusions, run.seeds, run.variants, run.answers, run.paraphrases)
-        manifest = {
-            "kind": "paraphrases",
-            "source": config.source,
-            "fingerprint": files.digest_of(made_from),
-            **made_from,
-            **{
-                name: record["description"] | {"weights": record["weights"]}
-                for name, record in models.items()
-                if record["weights"]
-            },
-            "prompt": config.prompt,
-            "packages": versions(*_PACKAGES),
-            "problems": read["problems"]
-            | {"unlabelled": len(unlabelled_ids), "answered_right": len(right)},
+        problems = {"unlabelled": len(unlabelled_ids), "answered_right": len(right)}
+        made = {
+            "problems": read["problems"] | problems,
             "hypotheses": len(hypotheses),
             "funnel": funnel,
             EXPLAINED: explain(ParaphraseConfig, config.output_settings(), FUNNEL_COLUMNS),
             "eligible": {PARAPHRASE: eligible},
             "variants": variants,
-            "files": files.digests({path.name: path for path in tables}),
         }
-        files.write_record(run.manifest, manifest)
+        tables = (run.exclusions, run.seeds, run.variants, run.answers, run.paraphrases)
+        digests = {"files": files.digests({path.name: path for path in tables})}
+        files.write_record(run.manifest, work.made_from(read["source_data"]) | made | digests)
         return run
 
 
@@ -300,6 +283,28 @@ class _Work:
             # The order of labels may have been inferred from the problems.
             asked(config.model, *names) | {"problems": files.digest_of_file(run.problems)},
         )
+
+    def made_from(self, source_data: Mapping[str, Any]) -> dict[str, Any]:
+        """Describe what determines the paraphrases, with a fingerprint of it, and the versions."""
+        models = {"generator": self.generator.record, "nli_model": self.judge.record}
+        determined_by = {
+            "config": self.config.output_settings(),
+            "source_data": source_data,
+            **{name: record["description"] for name, record in models.items()},
+        }
+        return {
+            "kind": "paraphrases",
+            "source": self.config.source,
+            "fingerprint": files.digest_of(determined_by),
+            **determined_by,
+            **{
+                name: record["description"] | {"weights": record["weights"]}
+                for name, record in models.items()
+                if record["weights"]
+            },
+            "prompt": self.config.prompt,
+            "packages": versions(*_PACKAGES),
+        }
 
     def answers(self) -> tuple[frozenset[str], list[str]]:
         """Ask about the problems; return ids of those answered right, and their hypotheses."""

@@ -261,6 +261,19 @@ class _Lanes(NamedTuple):
     scores: Floats
     """[lanes, beams] Log-probabilities less diversity penalties."""
 
+    @classmethod
+    def first(cls, n_requests: int, n_groups: int) -> _Lanes:
+        """Make the lanes of every group of every request, with the prompt alone."""
+        requests = np.tile(np.arange(n_requests), n_groups)
+        return cls(
+            requests=requests,
+            groups=np.repeat(np.arange(n_groups), n_requests),
+            rows=requests[:, None],
+            tokens=np.empty((len(requests), 1, 0), np.int64),
+            log_probs=np.zeros((len(requests), 1)),
+            scores=np.zeros((len(requests), 1)),
+        )
+
     def take(self, which: NDArray[np.bool_]) -> _Lanes:
         """Keep some of the lanes, in order."""
         return _Lanes._make(values[which] for values in self)
@@ -289,22 +302,10 @@ def search(
     first. The `num_beams` beams of a request are each group's best, group by group, then each
     group's second best, and so on. Within a group, finished beams come before unfinished ones.
     """
-    n_requests, n_groups, size = (
-        len(earlier),
-        config.num_beam_groups,
-        config.num_beams // config.num_beam_groups,
-    )
+    n_groups, size = config.num_beam_groups, config.num_beams // config.num_beam_groups
     ended: list[list[list[Beam]]] = [[[] for _ in range(n_groups)] for _ in earlier]
-    requests = np.tile(np.arange(n_requests), n_groups)
-    lanes = _Lanes(  # every group of every request, with the prompt alone
-        requests=requests,
-        groups=np.repeat(np.arange(n_groups), n_requests),
-        rows=requests[:, None],
-        tokens=np.empty((len(requests), 1, 0), np.int64),
-        log_probs=np.zeros((len(requests), 1)),
-        scores=np.zeros((len(requests), 1)),
-    )
-    counts = np.zeros((n_requests, model.vocabulary), np.int32)
+    lanes = _Lanes.first(len(earlier), n_groups)
+    counts = np.zeros((len(earlier), model.vocabulary), np.int32)
     for step in range(config.max_new_tokens):
         taken = [[ids[step] for ids in texts if step < len(ids)] for texts in earlier]
         counts.fill(0)

@@ -160,14 +160,7 @@ class ProblemReader:
                 f"{self.description}: expected labelled problems, found none; {len(unlabelled):,} "
                 f"without a label, {len(bad):,} that cannot be used"
             )
-        for sentence in self._surprises(of_labels):
-            log.warning("%s: %s", self.description, sentence)
-        log.info("%s: %d problems, %d without a label", self.description, count, len(unlabelled))
-        if skipped_rows and bad:
-            write_json(skipped_rows, bad)
-            log.warning("all rows that are left out are listed in %s", skipped_rows)
-        elif skipped_rows:
-            skipped_rows.unlink(missing_ok=True)
+        self._tell(of_labels, len(unlabelled), skipped_rows)
         commit = {} if self._commit is None else {"commit": self._commit}
         origin = {"description": self.description, **commit, "sha256": digest.hexdigest()}
         counts = {"read": count + len(unlabelled) + len(bad), "unlabelled": unlabelled}
@@ -217,6 +210,18 @@ class ProblemReader:
             f"expected a label out of {known}, got {_shown(text)}",
             f"{_TWO_CLASSES}; {_OTHER_LABELS}" if is_two else _OTHER_LABELS,
         )
+
+    def _tell(self, of_labels: Counter[str], unlabelled: int, skipped_rows: Path | None) -> None:
+        """Log what was read, and list the rows that are left out."""
+        for sentence in self._surprises(of_labels):
+            log.warning("%s: %s", self.description, sentence)
+        count = of_labels.total()
+        log.info("%s: %d problems, %d without a label", self.description, count, unlabelled)
+        if skipped_rows and self.skipped:
+            write_json(skipped_rows, self.skipped)
+            log.warning("all rows that are left out are listed in %s", skipped_rows)
+        elif skipped_rows:
+            skipped_rows.unlink(missing_ok=True)
 
     def _surprises(self, of_labels: Counter[str]) -> Iterator[str]:
         """Yield sentences on what the user may not expect."""

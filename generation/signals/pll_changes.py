@@ -134,14 +134,7 @@ def write_changes(
         scoring.require_models(machine_for(distribution, config.device))
         name: Literal["signals", "neighbours"] = NEIGHBOURS if is_of_words else "signals"
         folder = build.tasks(name)
-        if distribution is None:
-            identities = _fill_stores(scoring, Task())
-        else:
-            tasks = [str(task) for task in Task.all(distribution.tasks)]
-            plan = {"scoring": b64encode(pickle.dumps(scoring)).decode()}
-            function = f"{__name__}:score_task"
-            results = run_blocks(function, folder, tasks, distribution, plan)
-            identities = next(iter(results.values()))
+        identities = _ask_models(scoring, folder, distribution)
         file, record = build.path / f"{name}.parquet", build.path / f"{name}.json"
         earlier = files.read_record(record) if record.is_file() else {}
         record.unlink(missing_ok=True)
@@ -152,6 +145,19 @@ def write_changes(
         made |= {ONLY: [*only]} if only else {}
         files.write_record(record, {**made, "problems": files.digest_of_file(base.problems)})
         return made
+
+
+def _ask_models(
+    scoring: Scoring, folder: Path, distribution: Distribution | None
+) -> list[dict[str, str]]:
+    """Fill the models' stores, here or in tasks, which use the folder; return the identities."""
+    if distribution is None:
+        return _fill_stores(scoring, Task())
+    tasks = [str(task) for task in Task.all(distribution.tasks)]
+    plan = {"scoring": b64encode(pickle.dumps(scoring)).decode()}
+    results = run_blocks(f"{__name__}:score_task", folder, tasks, distribution, plan)
+    identities: list[dict[str, str]] = next(iter(results.values()))
+    return identities
 
 
 def _fill_stores(scoring: Scoring, task: Task) -> list[dict[str, str]]:

@@ -28,11 +28,11 @@ from merge_dataset.files import digest_of_file, digests, read_record, read_table
 from merge_dataset.schema import variant_id
 
 MASKED, CAUSAL = "mlm", "lm"
+"""Keys of the model in `signals.json`, by the model's kind."""
 COMPLETE: Final = "complete"
 """Column of changes: whether all texts of the row were asked about, or only some."""
 ONLY: Final = "only"
 """Key, in the record of a file, of the names of the texts whose changes it has, if not of all."""
-"""Keys of the model in `signals.json`, by the model's kind."""
 JUDGED: Final = "judged"
 """Name of the file, and of the signal, of judgements that filter."""
 

@@ -269,22 +269,8 @@ def vectors_at(
         text, start = text + count, stop
     wanted = torch.from_numpy(starts[:-1] + np.asarray(places))
     wanted = torch.cat([wanted, wanted[-1:].expand(rows_for(text) - text)])
-
-    # Before attention, equal tokens at equal positions have equal states; variants share most.
-    places_of = (ids * len(embeddings.token_type_embeddings.weight) + types) * (
-        len(embeddings.position_embeddings.weight)
-    ) + positions
-    _, example, same = np.unique(places_of.numpy(), return_index=True, return_inverse=True)
-    more = rows_for(len(example)) - len(example)
-    kept = torch.from_numpy(np.pad(example, (0, more), mode="edge"))
-    states: torch.Tensor = embeddings.word_embeddings(ids[kept])
-    states = states + embeddings.token_type_embeddings(types[kept])
-    states = embeddings.LayerNorm(states.add_(embeddings.position_embeddings(positions[kept])))
-    if hasattr(trunk, "embeddings_project"):  # ELECTRA's
-        states = trunk.embeddings_project(states)
-    elif hasattr(trunk.encoder, "embedding_hidden_mapping_in"):  # ALBERT's
-        states = trunk.encoder.embedding_hidden_mapping_in(states)
-    place: torch.Tensor | None = torch.from_numpy(same)
+    states, first_place = _embedded(trunk, ids, types, positions)
+    place: torch.Tensor | None = first_place
 
     def of_all(rows: torch.Tensor) -> torch.Tensor:
         return rows if place is None else rows.index_select(0, place)
@@ -308,6 +294,30 @@ def vectors_at(
             context[rows] = attended.reshape(-1, *shape[1:])
         states = feed_forward(after_attention(context.flatten(1), asking))
     return states
+
+
+def _embedded(
+    trunk: Any, ids: torch.Tensor, types: torch.Tensor, positions: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the states of distinct tokens before the first layer, and [tokens] which each has.
+
+    There, equal tokens at equal positions have equal states; variants share most.
+    """
+    embeddings = trunk.embeddings
+    places_of = (ids * len(embeddings.token_type_embeddings.weight) + types) * (
+        len(embeddings.position_embeddings.weight)
+    ) + positions
+    _, example, same = np.unique(places_of.numpy(), return_index=True, return_inverse=True)
+    more = rows_for(len(example)) - len(example)
+    kept = torch.from_numpy(np.pad(example, (0, more), mode="edge"))
+    states: torch.Tensor = embeddings.word_embeddings(ids[kept])
+    states = states + embeddings.token_type_embeddings(types[kept])
+    states = embeddings.LayerNorm(states.add_(embeddings.position_embeddings(positions[kept])))
+    if hasattr(trunk, "embeddings_project"):  # ELECTRA's
+        states = trunk.embeddings_project(states)
+    elif hasattr(trunk.encoder, "embedding_hidden_mapping_in"):  # ALBERT's
+        states = trunk.encoder.embedding_hidden_mapping_in(states)
+    return states, torch.from_numpy(same)
 
 
 def _layers_of(trunk: Any) -> list[tuple[Any, Callable[..., Any], Callable[..., Any]]]:

@@ -429,7 +429,7 @@ def _first_choice(answer: Any) -> dict[str, Any]:
 
 
 class _Oddities:
-    """What the answers of a server show so far, noted by several threads."""
+    """Oddities that the answers of a server show so far, noted by several threads."""
 
     def __init__(self, names: Set[str]) -> None:
         """Begin without answers; `names` are those of the model that is asked for."""
