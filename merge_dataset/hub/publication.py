@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import yaml
 
@@ -27,8 +27,9 @@ from merge_dataset.hub.benchmark import BENCHMARK_FILE, benchmark, task_ids
 from merge_dataset.hub.load_back import load_back
 from merge_dataset.hub.repository import (
     MAIN,
-    NOTHING,
     Changes,
+    Content,
+    Files,
     PublishError,
     Repository,
     call_hub,
@@ -36,14 +37,10 @@ from merge_dataset.hub.repository import (
 )
 from merge_dataset.layout import CARD, PROVENANCE, all_configurations, as_dataset, parquet_files
 
-if TYPE_CHECKING:
-    from huggingface_hub import CommitOperationAdd
-
 log = logging.getLogger(__name__)
 
 SCRIPT_REVISION: Final = "script"
 
-Files = list["CommitOperationAdd"]
 Show = Callable[[str], object]
 """Function that is called with each line for readers, as soon as it is known."""
 
@@ -61,10 +58,8 @@ _FACTS: Final = re.compile(r"(?m)^(?:configs|dataset_info):\n(?:[- ] .*\n)*")
 # --- What all do ---
 
 
-def _look_at(
-    target: Repository, show: Show, *, private: bool = False
-) -> tuple[dict[str, str], dict[str, Any]]:
-    """Read and show a repository's state; it must be `private` if that is wanted.
+def _look_at(target: Repository, show: Show) -> tuple[dict[str, str], dict[str, Any]]:
+    """Read and show a repository's state, which must be private if that is wanted.
 
     Returns its revisions, none where it is to be made, and the first entries of the JSON.
     """
@@ -80,8 +75,8 @@ def _look_at(
         facts["account"] = str(call_hub("asking who you are", hub_api().whoami)["name"])
         login = f"logged in as {facts['account']}"
     seen = target.look()
-    is_private, revisions = seen or (private, {})
-    if private and not is_private:
+    is_private, revisions = seen or (target.private, {})
+    if target.private and not is_private:
         raise ValueError(
             f"expected {target.name} to be private, it is public: change that in its settings, "
             "or leave --private out"
@@ -94,39 +89,33 @@ def _look_at(
 
 
 def _show_changes(
-    show: Show, branch: str, files: Files, changes: Changes, *, listed: bool = True
+    show: Show, name: str, content: Content, changes: Changes, *, listed: bool = True
 ) -> None:
     """Show what a commit does, also file by file if `listed`."""
     added, changed, removed = map(len, changes.values())
     words = {"to add": added, "to change": changed, "to remove": removed}
-    words["as they are"] = len(files) - added - changed
+    words["as they are"] = len(content.files) - added - changed
     counts = ", ".join(f"{count:,} {what}" for what, count in words.items() if count)
-    show(f"{branch}: {counts if any(changes.values()) else 'up to date'}")
-    sizes = {file.path_in_repo: f"  {size_in_words(file.upload_info.size)}" for file in files}
+    show(f"{name}: {counts if any(changes.values()) else 'up to date'}")
+    sizes = {
+        file.path_in_repo: f"  {size_in_words(file.upload_info.size)}" for file in content.files
+    }
     for mark, paths in zip("+~-", changes.values(), strict=True) if listed else ():
         for path in paths:
             show(f"  {mark} {path}{sizes.get(path, '')}")
 
 
 def _upload(
-    target: Repository,
-    files: Files,
-    show: Show,
-    *,
-    head: str | None,
-    message: str,
-    surplus: re.Pattern[str] = NOTHING,
-    check: str | None = None,
-    **new: Any,
+    target: Repository, content: Content, show: Show, *, head: str | None, check: str | None = None
 ) -> dict[str, Any]:
-    """Make `main` equal to files, in a repository made as `new` says if it has no head yet.
+    """Make `main` equal to some content, in a new repository if it has no head yet.
 
     It is loaded back and compared with `check`, a folder or an example, unless that is None.
     Returns entries of the JSON.
     """
     if head is None:
-        target.call(f"making {target.name}", hub_api().create_repo, exist_ok=True, **new)
-    revision = target.make_equal(files, message=message, surplus=surplus, parent=head)
+        target.make()
+    revision = target.make_equal(content, parent=head)
     show(f"main is at {revision}{', as before' if revision == head else ''}")
     done = {"address": target.address, "revision": revision, "committed": revision != head}
     if check is None:
@@ -178,7 +167,7 @@ def push_to_hub(
         ValueError: an argument is not as it should be, or contradicts the repository.
         PublishError: the folder is not good, nobody is logged in, or the Hub fails.
     """
-    folder, target = as_dataset(folder), Repository(repository, "dataset")
+    folder, target = as_dataset(folder), Repository(repository, "dataset", private)
     wanted = None if version is None else parse_version(version)
     if problems := check_dataset(folder):
         listed = "\n  ".join([f"{len(problems)} problem(s)", *problems])
@@ -188,15 +177,17 @@ def push_to_hub(
     here, own = Path(__file__).parents[1], f"{repository.partition('/')[2]}.py"
     modules = {own: here / "merge_nli.py", "schema.py": here / "schema.py"}
     data, surplus = _data_files(folder), re.compile(f"{_DATA}|{re.escape(own)}")
-    revisions, plan = _look_at(target, show, private=private)
+    revisions, plan = _look_at(target, show)
     same = _same_data(target, revisions, data)
     chosen, why = choose_version(same, wanted)
     tag, is_tagged = tag_of(chosen), same.get(chosen, False)
     card = _card(folder, target, tag)
-    main = [*_files({CARD: card.encode(), BENCHMARK_FILE: benchmark(folder)}), *data]
-    script = [*main, *_files(modules)]
-    of_main = target.changes(main, revisions.get(MAIN), surplus)
-    of_script = target.changes(script, revisions.get(SCRIPT_REVISION), surplus)
+    files = [*_files({CARD: card.encode(), BENCHMARK_FILE: benchmark(folder)}), *data]
+    main = Content(files, f"Data {tag}", surplus=surplus)
+    message = f"Data {tag} with the loading script, for datasets 3"
+    script = Content([*files, *_files(modules)], message, SCRIPT_REVISION, surplus)
+    of_main = target.changes(main, revisions.get(MAIN))
+    of_script = target.changes(script, revisions.get(SCRIPT_REVISION))
     to_main, to_script = ([*chain(*changes.values())] for changes in (of_main, of_script))
     is_older = is_tagged and any(re.fullmatch(_DATA, path) for path in to_main)
     is_done = is_older or (is_tagged and not to_main and not to_script)
@@ -211,7 +202,7 @@ def push_to_hub(
         _show_changes(show, "branch script", script, of_script, listed=False)
         plan |= {MAIN: of_main, SCRIPT_REVISION: of_script}
     paths = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    if left_out := sorted(paths - {file.path_in_repo for file in main}):
+    if left_out := sorted(paths - {file.path_in_repo for file in files}):
         show(f"left out: {', '.join(left_out)}")
     plan |= {
         "version": tag, "why": why, "card": card, "tagged": is_tagged, "superseded": is_older,
@@ -220,18 +211,13 @@ def push_to_hub(
     if is_done or not yes:
         show(_DONE if is_done else _DRY)
         return plan
-    head, check = revisions.get(MAIN), None if is_tagged and not to_main else str(folder.resolve())
-    options: dict[str, Any] = {"surplus": surplus, "check": check, "private": private}
-    done = _upload(target, main, show, head=head, message=f"Data {tag}", **options)
-    revision = done["revision"]
+    check = None if is_tagged and not to_main else str(folder.resolve())
+    done = _upload(target, main, show, head=revisions.get(MAIN), check=check)
     if not is_tagged:
-        options = {"tag": tag, "revision": revision, "tag_message": f"Version {tag} of the data"}
-        target.call(f"tagging {tag}", hub_api().create_tag, **options)
+        target.tag(done["revision"], tag, f"Version {tag} of the data")
     if to_script:
-        message = f"Data {tag} with the loading script, for datasets 3"
-        options = {"branch": SCRIPT_REVISION, "revision": revision, "exist_ok": True}
-        target.call("making the branch", hub_api().create_branch, **options)
-        target.make_equal(script, message=message, revision=SCRIPT_REVISION, surplus=surplus)
+        target.branch(done["revision"], SCRIPT_REVISION)
+        target.make_equal(script)
     show(f"Published: {target.address}")
     show(f'load_dataset("{target.name}", "{configs[0]}", revision="{tag}")')
     return plan | {"done": done | {"tagged": not is_tagged}}
@@ -293,8 +279,9 @@ def _data_files(folder: Path) -> Files:
 
 def _same_data(target: Repository, revisions: Iterable[str], data: Files) -> dict[Version, bool]:
     """Map the versions among revisions to whether they have these data."""
+    content = Content(data, surplus=re.compile(_DATA))
     return {
-        parse_version(tag): not any(target.changes(data, tag, re.compile(_DATA)).values())
+        parse_version(tag): not any(target.changes(content, tag).values())
         for tag in filter(_TAG.fullmatch, revisions)
     }
 
@@ -315,7 +302,7 @@ def publish_metric(
 
     `example` has the `arguments` of `compute`, and the `result`.
     """
-    target = Repository(repository, "space")
+    target = Repository(repository, "space", private)
     if repository.partition("/")[2] != folder.name:
         raise ValueError(
             f"expected a Space called OWNER/{folder.name}, got {repository!r}: evaluate loads "
@@ -324,18 +311,17 @@ def publish_metric(
     paths = sorted((*folder.glob("*.py"), folder / "README.md", folder / "requirements.txt"))
     files = _files({path.name: path for path in paths})
     surplus = re.compile(r"[^/]*\.py")  # modules of an earlier version
-    revisions, plan = _look_at(target, show, private=private)
+    content = Content(files, "The metric of merge-nli", surplus=surplus)
+    revisions, plan = _look_at(target, show)
     head = revisions.get(MAIN)
-    changes = target.changes(files, head, surplus)
+    changes = target.changes(content, head)
     is_done = head is not None and not any(changes.values())
     plan |= {MAIN: changes, "nothing_to_do": is_done}
-    _show_changes(show, MAIN, files, changes)
+    _show_changes(show, MAIN, content, changes)
     if not yes:
         show(_DONE if is_done else _DRY)
         return plan
-    message, check = "The metric of merge-nli", json.dumps(example)
-    options: dict[str, Any] = {"surplus": surplus, "private": private, "space_sdk": "gradio"}
-    done = _upload(target, files, show, head=head, message=message, check=check, **options)
+    done = _upload(target, content, show, head=head, check=json.dumps(example))
     show(f"Published: {target.address}")
     show(f'evaluate.load("{target.name}")')
     return plan | {"done": done}
@@ -377,28 +363,28 @@ def publish_results(
     common = {"date": date, "dataset_id": dataset, "dataset_revision": revision}
     new = {name: {**of, **common} for name, of in figures.items()}
     files = _files({path: _with_figures(target, path, head, new)})
-    changes = target.changes(files, head)
+    content = Content(files, f"Results on {dataset} {version}")
+    changes = target.changes(content, head)
     values = {config: of["value"] for config, of in figures.items()}
-    message = f"Results on {dataset} {version}"
-    show(message)
-    branch = "a pull request to main" if pull_request else MAIN
-    _show_changes(show, branch, files, changes)
+    show(content.message)
+    _show_changes(show, "a pull request to main" if pull_request else MAIN, content, changes)
     is_done = not any(changes.values())
     plan |= {MAIN: changes, "nothing_to_do": is_done}
     plan |= {"dataset": dataset, "version": version, "values": values}
-    for config, value in values.items():
-        show(f"  {config}: {value}")
+    lines = [f"{config}: {value}" for config, value in values.items()]
+    for line in lines:
+        show(f"  {line}")
     if is_done or not yes:
         show(_DONE if is_done else _DRY)
         return plan
     if pull_request:
-        proposal = (
+        words = (
             f"Accuracy on the variants of {dataset} {version}, in percent, with seed-variant "
             "accuracy in the notes:\n\n"
-        ) + "".join(f"- {config}: {value}\n" for config, value in values.items())
-        done = {"address": target.propose(files, message=message, description=proposal)}
+        ) + "".join(f"- {line}\n" for line in lines)
+        done = {"address": target.propose(content, description=words)}
     else:
-        done = _upload(target, files, show, head=head, message=message)
+        done = _upload(target, content, show, head=head)
     show(f"Published: {done['address']}")
     return plan | {"done": done}
 

@@ -13,12 +13,14 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
     from huggingface_hub.hf_api import RepoFile
+
+Files = list["CommitOperationAdd"]
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +29,16 @@ MAIN: Final = "main"
 Changes = dict[str, list[str]]
 """Kind of change ("added", "changed", "removed") → its paths, in order."""
 
-NOTHING: Final = re.compile("(?!)")
-"""Pattern of surplus files that keeps all files; see `Repository.changes`."""
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Files that a branch is to hold, without others whose whole path matches `surplus`."""
+
+    files: Files
+    message: str = ""
+    """That of the commit."""
+    branch: str = MAIN
+    surplus: re.Pattern[str] = re.compile("(?!)")
 
 
 def hub_api() -> HfApi:
@@ -53,6 +63,8 @@ class Repository:
     name: str
     """OWNER/NAME."""
     kind: Literal["dataset", "space", "model"]
+    private: bool = False
+    """Whether it is to be private: a new one is made so."""
 
     def __post_init__(self) -> None:
         """Require OWNER/NAME."""
@@ -93,16 +105,24 @@ class Repository:
         doing = f"looking at {self.name}"
         return str(self.call(doing, hub_api().repo_info, revision=revision).sha)
 
-    def changes(
-        self,
-        files: Iterable[CommitOperationAdd],
-        revision: str | None,
-        surplus: re.Pattern[str] = NOTHING,
-    ) -> Changes:
-        """Find the changes that make a revision, or nothing if it is None, equal to files.
+    def make(self) -> None:
+        """Make it, unless it is there."""
+        options: dict[str, Any] = {"space_sdk": "gradio"} if self.kind == "space" else {}
+        options |= {"private": self.private, "exist_ok": True}
+        self.call(f"making {self.name}", hub_api().create_repo, **options)
 
-        Files there whose whole path matches `surplus` go if they are not among these.
-        """
+    def tag(self, revision: str, name: str, message: str) -> None:
+        """Tag a revision."""
+        options = {"tag": name, "tag_message": message, "revision": revision}
+        self.call(f"tagging {name}", hub_api().create_tag, **options)
+
+    def branch(self, revision: str, name: str) -> None:
+        """Make a branch that starts at a revision, unless there is one of this name."""
+        options = {"branch": name, "revision": revision, "exist_ok": True}
+        self.call("making the branch", hub_api().create_branch, **options)
+
+    def changes(self, content: Content, revision: str | None) -> Changes:
+        """Find the changes that give a revision, or an empty repository if None, some content."""
         from huggingface_hub.hf_api import RepoFile
         from huggingface_hub.utils.sha import git_hash
 
@@ -117,24 +137,16 @@ class Repository:
             doing, method = f"listing the files of {self.name}", hub_api().list_repo_tree
             entries = self.call(doing, method, revision=revision, recursive=True)
         present = {entry.path: entry for entry in entries if isinstance(entry, RepoFile)}
-        wanted = {file.path_in_repo: file for file in files}
+        wanted = {file.path_in_repo: file for file in content.files}
         common = sorted(wanted.keys() & present.keys())
         return {
             "added": sorted(wanted.keys() - present.keys()),
             "changed": [path for path in common if not is_same(wanted[path], present[path])],
-            "removed": sorted(filter(surplus.fullmatch, present.keys() - wanted.keys())),
+            "removed": sorted(filter(content.surplus.fullmatch, present.keys() - wanted.keys())),
         }
 
-    def make_equal(
-        self,
-        files: Iterable[CommitOperationAdd],
-        *,
-        message: str,
-        revision: str = MAIN,
-        surplus: re.Pattern[str] = NOTHING,
-        parent: str | None = None,
-    ) -> str:
-        """Make a branch equal to these files, by one commit if necessary; return the commit's id.
+    def make_equal(self, content: Content, *, parent: str | None = None) -> str:
+        """Give a branch some content, by one commit if necessary; return the commit's id.
 
         The commit's parent is the given one, or the head that is read here: if somebody else
         commits in between, this is an error, and nothing is overwritten.
@@ -142,24 +154,21 @@ class Repository:
         from huggingface_hub import CommitOperationDelete
 
         def attempt() -> str:
-            head = self.commit_of(revision)
-            changes = self.changes(files, head, surplus)
+            head = self.commit_of(content.branch)
+            changes = self.changes(content, head)
             if not any(changes.values()):
                 return head
             here = {*changes["added"], *changes["changed"]}
             operations = [
                 *map(CommitOperationDelete, changes["removed"]),
-                *(file for file in files if file.path_in_repo in here),
+                *(file for file in content.files if file.path_in_repo in here),
             ]
-            options = {"revision": revision, "parent_commit": parent or head}
-            return str(self._commit(operations, message, **options).oid)
+            return str(self._commit(content, operations, parent_commit=parent or head).oid)
 
         return str(call_hub(f"uploading to {self.name}", attempt))
 
-    def propose(
-        self, files: Iterable[CommitOperationAdd], *, message: str, description: str
-    ) -> str:
-        """Open a pull request with these files, or update an open one; return its address."""
+    def propose(self, content: Content, *, description: str) -> str:
+        """Open a pull request with some content, or update an open one; return its address."""
         doing = f"opening a pull request in {self.name}"
         own: dict[str, Any] = {"author": call_hub(doing, hub_api().whoami)["name"]}
         own |= {"discussion_type": "pull_request", "discussion_status": "open"}
@@ -167,20 +176,23 @@ class Repository:
         def attempt() -> int:
             # Look for your own one with this title, as even a failed attempt may have made one.
             for request in hub_api().get_repo_discussions(self.name, repo_type=self.kind, **own):
-                if request.title == message:
+                if request.title == content.message:
                     return request.num
-            options = {"revision": MAIN, "commit_description": description, "create_pr": True}
-            return int(self._commit(files, message, **options).pr_num or 0)
+            options = {"commit_description": description, "create_pr": True}
+            return int(self._commit(content, content.files, **options).pr_num or 0)
 
         number = call_hub(doing, attempt)
-        self.make_equal(files, message=message, revision=f"refs/pr/{number}")
+        self.make_equal(replace(content, branch=f"refs/pr/{number}"))
         return f"{self.address}/discussions/{number}"
 
-    def _commit(self, operations: Iterable[Any], message: str, **options: Any) -> CommitInfo:
-        # Copies, as huggingface_hub marks what it has committed.
-        copies, options = map(copy, operations), {"commit_message": message, **options}
+    def _commit(self, content: Content, operations: Iterable[Any], **options: Any) -> CommitInfo:
         made: CommitInfo = hub_api().create_commit(
-            self.name, copies, repo_type=self.kind, **options
+            self.name,
+            map(copy, operations),  # as huggingface_hub marks what it has committed
+            repo_type=self.kind,
+            revision=content.branch,
+            commit_message=content.message,
+            **options,
         )
         return made
 
