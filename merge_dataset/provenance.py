@@ -27,16 +27,7 @@ _ALL: Final = ("packages", "fingerprint", "problems", "source_data", "funnel", "
 
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     REPLACEMENTS: ("source", "config", "mlms", "tagger", *_ALL, "ablation", "draw", EXPLAINED),
-    PARAPHRASES: (
-        "kind",
-        "source",
-        "config",
-        "generator",
-        "nli_model",
-        "prompt",
-        *_ALL,
-        EXPLAINED,
-    ),
+    PARAPHRASES: ("kind", "source", "config", "generator", "nli_model", "prompt", *_ALL, EXPLAINED),
 }
 """Kind → keys of a manifest that the dataset keeps, in this order."""
 

@@ -15,12 +15,7 @@ from merge_dataset.card import front_matter, read_front_matter, statistics_block
 from merge_dataset.checks import variants  # noqa: F401
 from merge_dataset.checks.rules import CHECKS, Finding, check, summarise
 from merge_dataset.engine import engine_errors
-from merge_dataset.files import (
-    changed_files,
-    describe_os_error,
-    open_parquet,
-    read_record,
-)
+from merge_dataset.files import changed_files, describe_os_error, open_parquet, read_record
 from merge_dataset.layout import CARD, FILES, PROVENANCE
 from merge_dataset.schema import (
     DATASET_NAME,

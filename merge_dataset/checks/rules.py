@@ -19,12 +19,7 @@ import pyarrow as pa
 from merge_dataset.card import environment
 from merge_dataset.dataset_columns import COLUMNS
 from merge_dataset.engine import parquet
-from merge_dataset.schema import (
-    ProblemFormat,
-    arrow_schema,
-    patterns_of,
-    replacement_columns,
-)
+from merge_dataset.schema import ProblemFormat, arrow_schema, patterns_of, replacement_columns
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

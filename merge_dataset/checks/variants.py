@@ -25,13 +25,7 @@ from merge_dataset.checks.rules import (
 )
 from merge_dataset.engine import connect
 from merge_dataset.layout import PROVENANCE, collections, configurations, format_in, split_files
-from merge_dataset.schema import (
-    PARAPHRASE,
-    SPLITS,
-    ProblemFormat,
-    arrow_schema,
-    parse_config_name,
-)
+from merge_dataset.schema import PARAPHRASE, SPLITS, ProblemFormat, arrow_schema, parse_config_name
 from merge_dataset.show import marked
 
 if TYPE_CHECKING:

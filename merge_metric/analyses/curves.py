@@ -49,11 +49,7 @@ Tests = Mapping[str, Mapping[str, bool]]
 
 
 def accuracy(
-    request: Request,
-    *,
-    tests: Tests | None = None,
-    n_subsamples: int = 100,
-    rng_seed: int = 0,
+    request: Request, *, tests: Tests | None = None, n_subsamples: int = 100, rng_seed: int = 0
 ) -> Table:
     """Make a row per model and configuration.
 

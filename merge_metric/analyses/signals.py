@@ -63,11 +63,7 @@ def _floats(table: pa.Table, name: str) -> Floats:
 
 
 def signals(
-    request: Request,
-    *,
-    annotations: Sequence[str] = (),
-    bins: int = 5,
-    settings: Settings = USUAL,
+    request: Request, *, annotations: Sequence[str] = (), bins: int = 5, settings: Settings = USUAL
 ) -> Table:
     """Make rows for each signal: all distinct variants, then bins of equal size, or values."""
     texts = (request.cluster,) if request.cluster else ()

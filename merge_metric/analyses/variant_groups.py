@@ -38,11 +38,7 @@ from merge_metric.seed_variant_accuracy.figures import CATALOGUE, figures, sv_at
 from merge_metric.seed_variant_accuracy.inputs import Rows
 from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.scoring import summarise
-from merge_metric.tables import (
-    Table,
-    figure_values,
-    plots,
-)
+from merge_metric.tables import Table, figure_values, plots
 from merge_metric.tables.plots import DASHES, PALETTE, distinct, grouped
 
 log = logging.getLogger(__name__)

@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from merge_dataset.commands.command_line import (
-    OF_DATASET,
-    Chosen,
-    Format,
-    input_option,
-    option,
-)
+from merge_dataset.commands.command_line import OF_DATASET, Chosen, Format, input_option, option
 from merge_dataset.files import digest_of_file, write_json
 from merge_dataset.schema import SPLITS, format_of
 from merge_metric.exports.registry import (

@@ -11,25 +11,14 @@ from typing import TYPE_CHECKING, Any
 from merge_dataset.commands.command_line import ForSpreadsheets
 from merge_dataset.files import write_tables
 from merge_dataset.schema import SPLITS, format_of
-from merge_metric.exports.registry import (
-    FILES,
-    Exported,
-    Out,
-    export,
-    new_folder,
-    read_split,
-    tell,
-)
+from merge_metric.exports.registry import FILES, Exported, Out, export, new_folder, read_split, tell
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 @export("jsonl", panel=FILES)
-def export_jsonl(
-    exported: Exported,
-    out: Out = Path("merge-nli-jsonl"),
-) -> None:
+def export_jsonl(exported: Exported, out: Out = Path("merge-nli-jsonl")) -> None:
     """Each split of each configuration as JSON lines, labels as names.
 
     \b
@@ -41,9 +30,7 @@ def export_jsonl(
 
 @export("csv", panel=FILES)
 def export_csv(
-    exported: Exported,
-    out: Out = Path("merge-nli-csv"),
-    for_spreadsheets: ForSpreadsheets = False,
+    exported: Exported, out: Out = Path("merge-nli-csv"), for_spreadsheets: ForSpreadsheets = False
 ) -> None:
     """Each split of each configuration as CSV, labels as names and lists as JSON.
 
@@ -57,10 +44,7 @@ def export_csv(
 
 
 @export("mini-datasets", panel=FILES)
-def export_mini_datasets(
-    exported: Exported,
-    out: Out = Path("merge-nli-mini"),
-) -> None:
+def export_mini_datasets(exported: Exported, out: Out = Path("merge-nli-mini")) -> None:
     """The random subsamples as data sets of their own, a file each.
 
     Ten per configuration, unless the recipe says otherwise, and the seeds beside them.

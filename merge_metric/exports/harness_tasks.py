@@ -6,24 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from merge_dataset.commands.command_line import (
-    input_option,
-    option,
-    option_of,
-    statistics_option,
-)
+from merge_dataset.commands.command_line import input_option, option, option_of, statistics_option
 from merge_dataset.files import write_json
 from merge_dataset.layout import format_in
 from merge_dataset.schema import parse_config_name
-from merge_metric.exports.registry import (
-    HARNESSES,
-    Exported,
-    Out,
-    export,
-    filled,
-    new_folder,
-    tell,
-)
+from merge_metric.exports.registry import HARNESSES, Exported, Out, export, filled, new_folder, tell
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import HeldOut, read_prompt, require_choices
 from merge_metric.models.templates import Prompt
@@ -42,12 +29,7 @@ _RUNS: Final = {
 
 METRIC_FOLDER: Final = "merge_nli_metric"
 """Folder of the metric's modules in an export; the module that needs `evaluate` is left out."""
-_ANSWERS: Final = (
-    "exports/task_answers",
-    "models/answer_words",
-    "models/templates",
-    "frame/texts",
-)
+_ANSWERS: Final = ("exports/task_answers", "models/answer_words", "models/templates", "frame/texts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,9 +184,7 @@ def export_lm_eval(
 
 @export("inspect", panel=HARNESSES, extra="predict")
 def export_inspect(
-    exported: Exported,
-    out: Out = Path("merge-nli-inspect"),
-    options: TaskOptions = TaskOptions(),
+    exported: Exported, out: Out = Path("merge-nli-inspect"), options: TaskOptions = TaskOptions()
 ) -> None:
     """A task for Inspect (inspect-ai 0.3.285).
 

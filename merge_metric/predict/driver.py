@@ -284,11 +284,7 @@ class Asking:
     # --- The file ---
 
     def complete(
-        self,
-        ask: Callable[[], tuple[int, float]],
-        extra: Mapping[str, Any],
-        *,
-        overwrite: bool,
+        self, ask: Callable[[], tuple[int, float]], extra: Mapping[str, Any], *, overwrite: bool
     ) -> Outcome:
         """Write the file, unless it is finished; `ask` gets missing answers, if there are any."""
         out, inferred, seconds = self.out, 0, 0.0

@@ -39,13 +39,7 @@ from merge_metric.frame.answer_table import (
     read_models,
 )
 from merge_metric.frame.checks import ANSWER_TEXT
-from merge_metric.frame.joined import (
-    Frame,
-    frames_of,
-    same_labels,
-    same_merging,
-    shared_seeds,
-)
+from merge_metric.frame.joined import Frame, frames_of, same_labels, same_merging, shared_seeds
 from merge_metric.report.seeds import SourceSeeds, read_source
 from merge_metric.score import mixture, score_frame, seeds_of_parts, tell_few
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
@@ -53,11 +47,7 @@ from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
 from merge_metric.seed_variant_accuracy.options import USUAL, Merging, Settings
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import summarise
-from merge_metric.tables import (
-    Table,
-    Texts,
-    figure_values,
-)
+from merge_metric.tables import Table, Texts, figure_values
 
 log = logging.getLogger(__name__)
 

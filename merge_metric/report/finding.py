@@ -18,13 +18,7 @@ from merge_metric.compare import ALPHA, Comparison
 from merge_metric.frame.plausibility import doubts_of_model
 from merge_metric.report.evidence import TEXTS, Configuration, Evidence, Result, joined
 from merge_metric.report.sections import RELAXED, SEED, cell, interval_text, number
-from merge_metric.seed_variant_accuracy.figures import (
-    CATALOGUE,
-    FEW_SEEDS,
-    Estimate,
-    Figure,
-    sv_at,
-)
+from merge_metric.seed_variant_accuracy.figures import CATALOGUE, FEW_SEEDS, Estimate, Figure, sv_at
 from merge_metric.seed_variant_accuracy.options import check_opposites
 
 _SV: Final = sv_at(90)

@@ -29,12 +29,7 @@ from merge_metric.seed_variant_accuracy.figures import (
 from merge_metric.seed_variant_accuracy.formatting import HUNDRED, as_percent, show_value
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
 from merge_metric.seed_variant_accuracy.resampling import resampled_units
-from merge_metric.tables import (
-    Table,
-    figure_values,
-    initials,
-    legend,
-)
+from merge_metric.tables import Table, figure_values, initials, legend
 
 # --- Figures and numbers ---
 

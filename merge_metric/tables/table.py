@@ -372,10 +372,7 @@ class Texts:
 
 # --- LaTeX ---
 
-PACKAGES: Final = (
-    r"\usepackage[T1]{fontenc}",
-    r"\usepackage{adjustbox,array,booktabs,longtable}",
-)
+PACKAGES: Final = (r"\usepackage[T1]{fontenc}", r"\usepackage{adjustbox,array,booktabs,longtable}")
 """Preamble lines that load the LaTeX packages of the tables."""
 
 
