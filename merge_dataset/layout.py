@@ -25,7 +25,7 @@ CARD: Final = "README.md"
 PROVENANCE: Final = "provenance.json"
 
 FILES: Final = "files"
-"""Key of a provenance: path → SHA-256 of the collection's Parquet files."""
+"""Key of a provenance, and of the record below: path → SHA-256 of the files beside it."""
 
 REGISTERED: Final = "merge-nli-registered.json"
 """Record of an entry in the cache of `datasets`: the dataset folder, digests of its files."""

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final
 
 import datasets
 from datasets.exceptions import DatasetGenerationError
@@ -23,14 +22,11 @@ from merge_dataset.files import (
     working_in,
     write_record,
 )
-from merge_dataset.layout import FOLDER, REGISTERED, all_configurations, require_dataset
+from merge_dataset.layout import FILES, FOLDER, REGISTERED, all_configurations, require_dataset
 from merge_dataset.merge_nli import builder
 from merge_dataset.schema import content_hash
 
 log = logging.getLogger(__name__)
-
-_FILES: Final = "files"
-"""Key of an entry's record, which is written last: digests of its other files."""
 
 
 def registered_name(folder: Path, name: str | None = None) -> str:
@@ -120,7 +116,7 @@ def register_dataset(
                     )
             made = {path.name: path for path in sorted(entry.iterdir()) if path.is_file()}
             made.pop(REGISTERED, None)
-            record = {FOLDER: str(folder.resolve()), _FILES: digests(made)}
+            record = {FOLDER: str(folder.resolve()), FILES: digests(made)}
             write_record(entry / REGISTERED, record)
             os.utime(entry)
             # A killed preparation of other content leaves a folder that breaks the fallback.
@@ -146,7 +142,7 @@ def _entries_to_replace(cache: Path, contents: Mapping[str, str]) -> dict[Path, 
 def _remove_damaged(entry: Path) -> None:
     changed = [REGISTERED]
     with suppress(OSError, ValueError):  # missing, after a command that was killed, or damaged
-        changed = changed_files(entry, read_record(entry / REGISTERED, _FILES)[_FILES])
+        changed = changed_files(entry, read_record(entry / REGISTERED, FILES)[FILES])
     if changed:
         log.warning("%s: damaged, made anew: %s", entry, ", ".join(changed))
         shutil.rmtree(entry)

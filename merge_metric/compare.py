@@ -33,6 +33,7 @@ from merge_metric.seed_variant_accuracy.figures import (
 from merge_metric.seed_variant_accuracy.formatting import as_percent
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import (
+    Pair,
     compare_all,
     holm,
     interval,
@@ -355,27 +356,26 @@ def rank_ranges(n_models: int, significant: Sequence[tuple[int, int]]) -> list[t
 
 def _pairs_table(
     names: Sequence[str],
-    compared: Mapping[tuple[int, int], Mapping[str, Any]],
+    compared: Mapping[tuple[int, int], Pair],
     ct: int,
     replicates: int,
     units: str,
 ) -> Table:
     """Make the table of differences; both p-values are corrected over all pairs."""
-    p_values, p_sv_values = (
-        holm([result[key]["p_value"] for result in compared.values()])
-        for key in ("mcnemar", DECISIVE)
-    )
+    p_values = holm([pair.mcnemar.p_value for pair in compared.values()])
+    p_sv_values = holm([pair.figures[DECISIVE].p_value for pair in compared.values()])
     rows = list[dict[str, Any]]()
     for (i, j), p_mcnemar, p_sv in zip(compared, p_values, p_sv_values, strict=True):
-        result = compared[i, j]
+        pair = compared[i, j]
         row: dict[str, Any] = {"a": names[i], "b": names[j]}
         for key in MAIN_FIGURES:
-            bounds = result[key]["ci"]
-            row |= {key: result[key]["difference"], f"{key}_ci": None if None in bounds else bounds}
-        if any(is_undetermined(*(result[k][side] for k in MATCHING_RANGE)) for side in "ab"):
+            of = pair.figures[key].as_dict()
+            row |= {key: of["difference"], f"{key}_ci": None if None in of["ci"] else of["ci"]}
+        low, high = (pair.figures[key] for key in MATCHING_RANGE)
+        if is_undetermined(low.a, high.a) or is_undetermined(low.b, high.b):
             row |= {"matching_threshold": None, "matching_threshold_ci": None}
-        row |= {f"mcnemar_{key}": value for key, value in result["mcnemar"].items()}
-        p_value = result[DECISIVE]["p_value"]
+        row |= {f"mcnemar_{key}": value for key, value in pair.mcnemar._asdict().items()}
+        p_value = pair.figures[DECISIVE].p_value
         row |= {"mcnemar_p_value_holm": p_mcnemar, f"{DECISIVE}_p_value": p_value}
         row |= {f"{DECISIVE}_p_value_holm": p_sv, "tie": p_sv > ALPHA}
         # No replicate has the other sign: more replicates could only make p smaller.

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from merge_metric.agreement.judgements import (
     FLUENCY,
@@ -21,10 +20,12 @@ from merge_metric.agreement.judgements import (
     REASONING,
     SAME,
     SCORES,
+    Bools,
     Codes,
-    Floats,
     Judgements,
 )
+from merge_metric.seed_variant_accuracy.figures import Floats
+from merge_metric.seed_variant_accuracy.inputs import Ints
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 from merge_metric.tables import Table, Texts
@@ -114,9 +115,6 @@ def _chance_corrected(observed: Floats, by_chance: Floats, distance: Floats) -> 
 
 # --- Spearman's ρ ---
 
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-
 
 def spearman(x: Floats, y: Floats) -> float | None:
     """Compute Spearman's ρ by SciPy; None where `x` or `y` is constant."""
@@ -167,7 +165,7 @@ def weighted_spearman(x: Ints, y: Ints, weight: Floats) -> float:
     return float((weight * a * b).sum() / np.sqrt(spread)) if spread > 0 else float("nan")
 
 
-def auc(groups: Ints, is_good: Mask, weights: Floats) -> Floats:
+def auc(groups: Ints, is_good: Bools, weights: Floats) -> Floats:
     """Compute areas under ROC curves, (b,): how often a good variant has the higher signal.
 
     Ties count half; NaN without good variants, or with only good ones. `groups`, (n,), are dense

@@ -16,6 +16,7 @@ from merge_dataset.annotation import is_good, read_answers, read_session
 from merge_dataset.annotation.sample import Item, count_seeds, items_of
 from merge_dataset.layout import all_configurations, require_dataset
 from merge_dataset.schema import VARIANT_CLASSES, parse_config_name
+from merge_metric.seed_variant_accuracy.figures import Floats
 
 FLUENCY: Final = "F"
 REASONING: Final = "R"
@@ -34,7 +35,6 @@ Cell = tuple[str, str]
 """Source and class."""
 
 Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 Codes = NDArray[np.int8]
 """Array of answers, 1 to k; 0 where there is none."""
 

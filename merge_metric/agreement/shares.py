@@ -18,9 +18,9 @@ from merge_metric.agreement.judgements import (
     SCORES,
     Bools,
     Cell,
-    Floats,
     Judgements,
 )
+from merge_metric.seed_variant_accuracy.figures import Floats
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import interval
 from merge_metric.tables import Table

@@ -13,7 +13,9 @@ from merge_metric.analyses.registry import ANALYSES, TEXTS
 from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import MATCHING_RANGE
+from merge_metric.seed_variant_accuracy.figures import Floats as Floats
 from merge_metric.seed_variant_accuracy.inputs import Clusters
+from merge_metric.seed_variant_accuracy.inputs import Ints as Ints
 from merge_metric.seed_variant_accuracy.options import NO_INTERVALS, Settings
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 from merge_metric.seed_variant_accuracy.scoring import summarise
@@ -34,8 +36,6 @@ _SCALARS: Final = (
 )
 
 Row = dict[str, Any]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 FOOLING: Final = ("strict_fooling_rate", "relaxed_fooling_rate")

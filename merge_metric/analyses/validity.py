@@ -235,10 +235,10 @@ def good_rows(
         row = identity(frame) | {"variants": name, "limit": limit, "variants_per_seed": per_seed}
         of_rows[name] = row | figure_values(result, [CATALOGUE[key] for key in _KEYS])
     if settings.n_bootstrap:
-        gaps = compare_all([*counts.values()], settings)[0][0, 1]
-        for key in _MOVING:
-            of_rows[GOOD][f"{key}_difference"] = gaps[key]["difference"]
-            of_rows[GOOD][f"{key}_difference_ci"] = gaps[key]["ci"]
+        gaps = compare_all([*counts.values()], settings)[0][0, 1].figures
+        for key, gap in ((key, gaps[key].as_dict()) for key in _MOVING):
+            of_rows[GOOD][f"{key}_difference"] = gap["difference"]
+            of_rows[GOOD][f"{key}_difference_ci"] = gap["ci"]
     of_rows[GOOD]["changed_on_all"] = of_rows[_ALL]["relaxed_fooling_rate"]
     return [of_rows[_ALL], of_rows[GOOD]]
 

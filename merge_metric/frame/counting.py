@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 from merge_dataset.schema import NLI, ProblemFormat
 from merge_metric.frame.answer_table import AnswerTable
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
-from merge_metric.seed_variant_accuracy.inputs import Clusters, Rows
+from merge_metric.seed_variant_accuracy.inputs import Clusters, Ints, Rows
 from merge_metric.seed_variant_accuracy.options import NO_LABEL
 from merge_metric.seed_variant_accuracy.scoring import Sums, distribution_shift
 
-Ints = NDArray[np.int64]
-
-_MISSING: Final = NO_LABEL - 1
+MISSING: Final = NO_LABEL - 1
 """Code of a missing prediction."""
 
 _ROWS_AT_A_TIME: Final = 2**18
@@ -37,7 +35,7 @@ class ConfigAnswers:
     """Numbers of the files of variants, for `IN`."""
     seeds: Mapping[str, NDArray[Any]]
     """Columns of the seeds, (N,): `seed`, the number in the table `seeds`; of its row `place` (in
-    the files of seeds), `label`, `prediction` (`_MISSING` if missing) and probabilities; of its
+    the files of seeds), `label`, `prediction` (`MISSING` if missing) and probabilities; of its
     variants `n_rows`, `n_answered`, `low` and `high` labels, most subsamples `longest`, and the
     `least` subsample."""
     n_orphans: int
@@ -56,7 +54,7 @@ class ConfigAnswers:
             f"FROM {model.answers} WHERE file IN {variants_in} GROUP BY seed) USING (seed) "
             "ORDER BY seed, place"
         )
-        absent = {"seed": -1, "place": -1, "label": -1, "prediction": _MISSING, "low": -1}
+        absent = {"seed": -1, "place": -1, "label": -1, "prediction": MISSING, "low": -1}
         seeds = {
             name: np.asarray(np.ma.filled(values, absent.get(name, 0)))
             for name, values in rows.items()
@@ -69,7 +67,7 @@ class ConfigAnswers:
     def is_complete(self) -> NDArray[np.bool_]:
         """Whether no prediction is missing, (N,)."""
         seeds = self.seeds
-        complete = (seeds["prediction"] != _MISSING) & (seeds["n_answered"] == seeds["n_rows"])
+        complete = (seeds["prediction"] != MISSING) & (seeds["n_answered"] == seeds["n_rows"])
         return np.asarray(complete)
 
     @property

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from merge_dataset.layout import (
     as_dataset,
@@ -44,13 +43,11 @@ from merge_metric.frame.noise import read_repeats
 from merge_metric.frame.relations import preview, read_columns
 from merge_metric.frame.texts import UNVERIFIED
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
-from merge_metric.seed_variant_accuracy.inputs import Clusters, Rows, split_predictions
+from merge_metric.seed_variant_accuracy.inputs import Clusters, Ints, Rows, split_predictions
 from merge_metric.seed_variant_accuracy.options import Merging, merging_advice
 from merge_metric.seed_variant_accuracy.scoring import Sums
 
 log = logging.getLogger(__name__)
-
-Ints = NDArray[np.int64]
 
 ALL_ROWS: Final = "all rows"
 """Name for the results of a whole file without configurations."""
@@ -283,17 +280,17 @@ def _frame_of(
         ids = read_columns(folder, files["variants"], ["variant_id"])["variant_id"]
         values[VARIANT_IDS] = ids.take(pa.array(values.pop("place"))).combine_chunks()
     return Frame(
-        model.name,
-        config,
-        counts,
-        by_answer,
-        groups,
-        answers.shift(counts),
-        folder.resolve().name,
-        folder,
-        int((~complete).sum()),
-        texts,
-        rows,
+        model=model.name,
+        config=config,
+        counts=counts,
+        answers=by_answer,
+        groups=groups,
+        shift=answers.shift(counts),
+        dataset=folder.resolve().name,
+        folder=folder,
+        n_seeds_left_out=int((~complete).sum()),
+        texts=texts,
+        variants=rows,
         values=values,
         repeats=read_repeats(model.predictions),
         merging=str(model.merging),

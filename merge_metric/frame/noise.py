@@ -9,20 +9,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from merge_metric.frame.checks import REPEATS, PredictionsFile
 from merge_metric.models.answer_words import ALPHABET
 from merge_metric.seed_variant_accuracy.counts import SeedCounts, opposite_table
-from merge_metric.seed_variant_accuracy.figures import none_if_nan
+from merge_metric.seed_variant_accuracy.figures import Floats, none_if_nan
 from merge_metric.seed_variant_accuracy.formatting import as_percent, show_value
 from merge_metric.seed_variant_accuracy.inputs import Ints
 from merge_metric.seed_variant_accuracy.options import Settings, check_opposites
 from merge_metric.seed_variant_accuracy.resampling import interval, seed_weights
 
 RATES: Final = ("relaxed", "strict")
-
-Floats = NDArray[np.float64]
 
 
 def read_repeats(files: Iterable[PredictionsFile]) -> dict[str, Ints]:

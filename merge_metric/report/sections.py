@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from merge_dataset.schema import PARAPHRASE
 from merge_metric.analyses.curves import matching_table
+from merge_metric.frame.counting import MISSING
 from merge_metric.frame.noise import letters_text, noise_text, usage_text
 from merge_metric.models.label_order import describe_evidence
 from merge_metric.report.evidence import TEXTS, Configuration, Evidence, Result, VariantPart, titled
-from merge_metric.report.seeds import MISSING, SourceSeeds
+from merge_metric.report.seeds import SourceSeeds
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
     MATCHING_RANGE,

@@ -30,13 +30,11 @@ from merge_dataset.schema import (
 from merge_dataset.show import spans_in_seed
 from merge_metric.analyses.hardest import hardest_first, mean_right
 from merge_metric.frame.answer_table import AnswerTable
+from merge_metric.frame.counting import MISSING
 from merge_metric.frame.texts import rows_of
 from merge_metric.seed_variant_accuracy.options import NO_LABEL, Merging
 
 Ints = NDArray[np.signedinteger[Any]]
-
-MISSING: Final = NO_LABEL - 1
-"""Code of a missing prediction."""
 
 _LEAST: Final = 5
 """Fewest variants shown of a seed, if it has that many."""

@@ -4,11 +4,12 @@ Variants of a seed are alike, so seeds, not rows, are what is resampled; and see
 be, so on request clusters of seeds are.
 """
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,21 +57,52 @@ def interval(replicates: Floats) -> Floats:
     return bounds
 
 
+class Difference(NamedTuple):
+    """A figure of two models, a and b, and a − b, with its interval; NaN where undefined."""
+
+    a: float
+    b: float
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    """Two-sided share of replicates on the other side of 0 (Davison, Hinkley 1997, section 4.2)."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Make plain values for JSON: the interval is `ci`, and None is undefined."""
+        a, b, difference, low, high, p_value = map(none_if_nan, self)
+        return {"a": a, "b": b, "difference": difference, "ci": [low, high], "p_value": p_value}
+
+
+class McNemar(NamedTuple):
+    """Numbers of seeds that only one of two models gets right, and the exact p-value."""
+
+    only_a: int
+    only_b: int
+    p_value: float
+
+
+class Pair(NamedTuple):
+    """Two models compared: the differences of figures, by key, and McNemar's test."""
+
+    figures: Mapping[str, Difference]
+    mcnemar: McNemar
+
+
 def compare(a: SeedCounts, b: SeedCounts, settings: Settings = USUAL) -> dict[str, dict[str, Any]]:
-    """Compare two models, as pairs; see `compare_all`."""
-    return compare_all([a, b], settings)[0][0, 1]
+    """Compare two models, as pairs: by figure what `Difference.as_dict` has, and `mcnemar`."""
+    pair = compare_all([a, b], settings)[0][0, 1]
+    compared = {key: of.as_dict() for key, of in pair.figures.items()}
+    return compared | {"mcnemar": pair.mcnemar._asdict()}
 
 
 def compare_all(
     models: Sequence[SeedCounts], settings: Settings = USUAL, replicates: int | None = None
-) -> tuple[dict[tuple[int, int], dict[str, dict[str, Any]]], list[dict[str, Floats]]]:
+) -> tuple[dict[tuple[int, int], Pair], list[dict[str, Floats]]]:
     """Compare every pair of models on the same seeds and variants, resampled alike for all.
 
-    The result maps positions of two models, a and b, the lower first, to figures: `a`, `b`,
-    `difference` (a − b), `ci` [low, high] of it and `p_value`, the two-sided share of replicates on
-    the other side of zero (Davison and Hinkley 1997, section 4.2), None where undefined; and under
-    `mcnemar` the seeds that only one of the two gets right, and the exact p-value. Then come the
-    figures of each model's replicates, (B,), which may be more than those of the settings.
+    Returns pairs by the positions of their models, the lower first, and the figures of each model's
+    replicates, (B,), which may be more than those of the settings.
     """
     for other in models[1:]:
         _require_same_data(models[0], other)
@@ -79,27 +111,25 @@ def compare_all(
     many = replace(settings, n_bootstrap=replicates or settings.n_bootstrap)
     resampled = [means for means, _ in bootstrap(models, many)]
     exact = [figures(model, settings.correctness_threshold).means() for model in models]
-    compared = dict[tuple[int, int], dict[str, dict[str, Any]]]()
+    compared = dict[tuple[int, int], Pair]()
     for i, j in combinations(range(len(models)), 2):
         a, b = models[i].right, models[j].right
         only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
-        compared[i, j] = {}
-        for key, of_a in exact[i].items():
-            of_b, differences = exact[j][key], resampled[i][key] - resampled[j][key]
-            defined, p_value = differences[~np.isnan(differences)], None
-            if len(defined):
-                side = min((defined <= 0).sum(), (defined >= 0).sum())
-                p_value = float(min(1.0, 2 * (side + 1) / (len(defined) + 1)))
-            compared[i, j][key] = {
-                "a": none_if_nan(of_a[0]),
-                "b": none_if_nan(of_b[0]),
-                "difference": none_if_nan(of_a[0] - of_b[0]),
-                "ci": [none_if_nan(bound) for bound in interval(differences)],
-                "p_value": p_value,
-            }
-        p_value = mcnemar(only_a, only_b)
-        compared[i, j]["mcnemar"] = {"only_a": only_a, "only_b": only_b, "p_value": p_value}
+        differences = {
+            key: _difference(of_a[0], exact[j][key][0], resampled[i][key] - resampled[j][key])
+            for key, of_a in exact[i].items()
+        }
+        compared[i, j] = Pair(differences, McNemar(only_a, only_b, mcnemar(only_a, only_b)))
     return compared, resampled
+
+
+def _difference(a: float, b: float, replicates: Floats) -> Difference:
+    defined, p_value = replicates[~np.isnan(replicates)], math.nan
+    if len(defined):
+        side = min((defined <= 0).sum(), (defined >= 0).sum())
+        p_value = float(min(1.0, 2 * (side + 1) / (len(defined) + 1)))
+    low, high = interval(replicates)
+    return Difference(a, b, a - b, low, high, p_value)
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
