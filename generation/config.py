@@ -382,6 +382,15 @@ class Config(ProblemSettings):
     batch_tokens: int | None = setting_of(
         ModelRequest, "batch_tokens", commands="suggest signals", affects_output=False, rare=True
     )
+    unpadded: bool = setting_of(
+        ModelRequest,
+        "unpadded",
+        commands="suggest",
+        affects_output=False,
+        omit_if_default=True,
+        rare=True,
+    )
+    """Whether masked LMs read texts so; tried when one is opened."""
     workers: int = _machine(
         1,
         "Processes at a time, in build; see --executor.",

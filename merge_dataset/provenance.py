@@ -43,7 +43,7 @@ asked."""
 DRAW: Final = 2
 """Version of the way builds draw variants from suggestions; increased when it changes."""
 
-_MACHINE_SETTINGS: Final = ("run", "store", "device", "batch_tokens", "workers")
+_MACHINE_SETTINGS: Final = ("run", "store", "device", "batch_tokens", "unpadded", "workers")
 """Settings on where and how a run was computed, which the dataset leaves out."""
 
 _LOCAL_PATH = re.compile(

@@ -78,7 +78,7 @@ class Input:
 class MaskedLM:
     """A masked language model and its tokenizer."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, *, unpadded: bool = False) -> None:
         """Wrap a live `*ForMaskedLM`; `load` is the usual way in."""
         model, tokenizer, name, self.revision, self.weights = loaded
         if not getattr(tokenizer, "is_fast", False) or tokenizer.mask_token_id is None:
@@ -95,7 +95,9 @@ class MaskedLM:
         self._special_ids = frozenset(tokenizer.all_special_ids)
         self._unknown_id: int | None = tokenizer.unk_token_id
         self.max_tokens = max_tokens(model, tokenizer) or 10**9  # no limit
-        self._is_flat = fast_layers.is_flat(model)
+        self.unpadded = unpadded and fast_layers.reads_unpadded(model, tokenizer, name)
+        """Whether texts lie end to end on a GPU."""
+        self._is_flat = fast_layers.is_flat(model) or self.unpadded
         self.batch_tokens = fast_layers.tokens_for(model)
         """Maximum of tokens in a forward pass."""
         self._filler = fast_layers.filler_for(model)
@@ -109,13 +111,14 @@ class MaskedLM:
         device: str = "auto",
         dtype: str = "float32",
         batch_tokens: int | None = None,
+        unpadded: bool = False,
     ) -> Self:
         """Load a masked LM from a directory, or from the Hub with an optional `@revision`.
 
         `name`, by default the id or the folder's name, is for provenance columns.
         """
         loaded = load(inspect(model, MASKED_LM), device=device, dtype=dtype)
-        mlm = cls(loaded._replace(name=name or loaded.name))
+        mlm = cls(loaded._replace(name=name or loaded.name), unpadded=unpadded)
         mlm.batch_tokens = batch_tokens or mlm.batch_tokens
         return mlm
 

@@ -86,7 +86,8 @@ def ask_task(folder: Path, task: str, opened: dict[str, MaskedLM] | None = None)
     blocks, asked = Task.parse(dealt).of(questions.blocks), questions.asked
     opened = {} if opened is None else opened
     if name not in opened:
-        settings = {key: getattr(config, key) for key in ("device", "dtype", "batch_tokens")}
+        keys = ("device", "dtype", "batch_tokens", "unpadded")
+        settings = {key: getattr(config, key) for key in keys}
         opened[name] = MaskedLM.load(mlm_names(config.mlms)[name], name=name, **settings)
     mlm = opened[name]
     identity = {n: getattr(config if n in OF_SETTINGS else mlm, n) for n in IDENTITY}
@@ -97,7 +98,7 @@ def ask_task(folder: Path, task: str, opened: dict[str, MaskedLM] | None = None)
         sentences = {query.sentence: None for block in some for query in questions.of(block)}
         if unknown := mlm.unknown_tokens(list(sentences)):
             warn_of_unknown(name, unknown)
-        more = {"unknown_tokens": unknown, "weights": mlm.weights}
+        more = {"unknown_tokens": unknown, "weights": mlm.weights, "unpadded": mlm.unpadded}
         write_json(record, {**identity, **{key: value for key, value in more.items() if value}})
 
     def answer(queries: Sequence[MaskedQuery]) -> Iterator[tuple[Sequence[int], pa.Table]]:

@@ -39,18 +39,24 @@ class Classifier:
     """A sequence classifier of pairs, such as premise and hypothesis, with its tokenizer."""
 
     def __init__(
-        self, loaded: Loaded, *, label_order: LabelOrder, batch_tokens: int | None = None
+        self,
+        loaded: Loaded,
+        *,
+        label_order: LabelOrder,
+        batch_tokens: int | None = None,
+        unpadded: bool = False,
     ) -> None:
         """Wrap a live `*ForSequenceClassification`; `load` is the usual way in."""
-        from merge_metric.models.fast_layers import filler_for, is_flat, keeps_apart, tokens_for
+        from merge_metric.models import fast_layers
 
         model, self._tokenizer, self.name, _, self.weights = loaded
         self.label_order, self._loaded = label_order, loaded
         self._model: Any = model.eval()
-        self._is_flat = is_flat(model)
-        self._budget = batch_tokens or tokens_for(model, 2048, 32_768)
-        self._filler = filler_for(model)
-        if not (self._is_flat or keeps_apart(model)):
+        self._unpadded = unpadded and fast_layers.reads_unpadded(model, self._tokenizer, self.name)
+        self._is_flat = fast_layers.is_flat(model) or self._unpadded
+        self._budget = batch_tokens or fast_layers.tokens_for(model, 2048, 32_768)
+        self._filler = fast_layers.filler_for(model)
+        if not (self._is_flat or fast_layers.keeps_apart(model)):
             self._budget = 1
         self.max_tokens = max_tokens(model, self._tokenizer)
         self._words: PairTokens | None = None
@@ -73,6 +79,7 @@ class Classifier:
         device: str = "auto",
         dtype: str = "float32",
         batch_tokens: int | None = None,
+        unpadded: bool = False,
         labels: tuple[str, ...] = LABELS,
     ) -> Self:
         """Load a classifier from a directory or from the Hub; no code in it is run.
@@ -83,16 +90,18 @@ class Classifier:
             device: `auto` takes a GPU if there is one.
             dtype: `float32` is the reference, whatever the weights are stored in.
             batch_tokens: Most tokens in a forward pass.
+            unpadded: Lay texts end to end on a GPU, if `why_padded` finds nothing against it.
             labels: Labels of the problems it will be asked about.
 
         Raises:
-            ValueError: it cannot be loaded, or nothing says what its classes mean.
+            ValueError: it cannot be loaded, nothing says what its classes mean, or texts without
+                padding are read wrongly.
         """
         checkpoint = inspect(model, CLASSIFIER)
         name, classes = checkpoint.files.name, checkpoint.config.id2label
         order = read_order(classes, name, label_order, labels)
         loaded = load(checkpoint, device=device, dtype=dtype)
-        return cls(loaded, label_order=order, batch_tokens=batch_tokens)
+        return cls(loaded, label_order=order, batch_tokens=batch_tokens, unpadded=unpadded)
 
     def describe(self) -> Description:
         """Describe the model, its settings and its size."""
@@ -105,7 +114,11 @@ class Classifier:
                 "label_order_source": self.label_order.source,
                 "max_tokens": self.max_tokens,
             },
-            facts=self._loaded.facts() | ({"label_order_evidence": evidence} if evidence else {}),
+            facts={
+                **self._loaded.facts(),
+                **({"label_order_evidence": evidence} if evidence else {}),
+                **({"unpadded": True} if self._unpadded else {}),
+            },
         )
 
     def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:

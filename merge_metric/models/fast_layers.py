@@ -177,8 +177,11 @@ def rows_for(count: int) -> int:
 
 def is_flat(model: Any) -> bool:
     """Return whether `vectors_at` supports a model's type, and its layers are packed."""
-    is_encoder = not getattr(model.config, "is_decoder", False)
-    return is_encoder and model.config.model_type in FLAT and _is_packed(model)
+    return _has_parts_of_bert(model) and _is_packed(model)
+
+
+def _has_parts_of_bert(model: Any) -> bool:
+    return model.config.model_type in FLAT and not getattr(model.config, "is_decoder", False)
 
 
 def _is_packed(model: Any) -> bool:
@@ -246,12 +249,14 @@ def vectors_at(
 ) -> torch.Tensor:
     """Return an encoder's vectors, [texts or more, width], at position `places` of each text.
 
-    `is_flat` must hold for the model of `trunk`. Texts of equal length are adjacent.
+    `is_flat` or `reads_unpadded` must hold for the trunk's model. Texts of equal length are
+    adjacent.
     """
     lengths = [len(ids) for ids in input_ids]
     starts = np.cumsum([0, *lengths])
     total, embeddings, layers = int(starts[-1]), trunk.embeddings, _layers_of(trunk)
-    ids, types, positions = torch.zeros((3, rows_for(total)), dtype=torch.long)
+    of_tokens = torch.zeros((3, rows_for(total)), dtype=torch.long)
+    ids, types, positions = of_tokens
     ids[:total] = torch.from_numpy(np.concatenate(input_ids))
     if token_type_ids is not None:
         types[:total] = torch.from_numpy(np.concatenate(token_type_ids))
@@ -268,8 +273,10 @@ def vectors_at(
         runs.append((count, slice(start, stop), slice(text, text + count)))
         text, start = text + count, stop
     wanted = torch.from_numpy(starts[:-1] + np.asarray(places))
-    wanted = torch.cat([wanted, wanted[-1:].expand(rows_for(text) - text)])
-    states, first_place = _embedded(trunk, ids, types, positions)
+    wanted = _moved(torch.cat([wanted, wanted[-1:].expand(rows_for(text) - text)]), trunk)
+    is_on_cpu = trunk.device.type == "cpu"
+    attend = _attending_by_length(runs) if is_on_cpu else _attending_at_once(starts, trunk)
+    states, first_place = _embedded(trunk, of_tokens)
     place: torch.Tensor | None = first_place
 
     def of_all(rows: torch.Tensor) -> torch.Tensor:
@@ -280,44 +287,89 @@ def vectors_at(
         asking = of_all(states).index_select(0, wanted) if is_last else of_all(states)
         query = own.query(asking) if is_last else of_all(own.query(states))
         shape = (-1, own.num_attention_heads, own.attention_head_size)
-        of_tokens = query, of_all(own.key(states)), of_all(own.value(states))
-        query, key, value = (rows.view(shape) for rows in of_tokens)
+        of_layer = query, of_all(own.key(states)), of_all(own.value(states))
+        query, key, value = (rows.view(shape) for rows in of_layer)
         place = None  # the states of all tokens are computed next
-        context = torch.zeros_like(query)
-        for count, tokens, texts in runs:
-            rows = texts if is_last else tokens
-            q, k, v = (
-                vectors.view(count, -1, *shape[1:]).transpose(1, 2)
-                for vectors in (query[rows], key[tokens], value[tokens])
-            )
-            attended = scaled_dot_product_attention(q, k, v, scale=own.scaling).transpose(1, 2)
-            context[rows] = attended.reshape(-1, *shape[1:])
+        context = attend(query, key, value, is_last)
         states = feed_forward(after_attention(context.flatten(1), asking))
     return states
 
 
-def _embedded(
-    trunk: Any, ids: torch.Tensor, types: torch.Tensor, positions: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _moved(numbers: torch.Tensor, trunk: Any) -> torch.Tensor:
+    """Return numbers on the device of a model, which may still be computing something else."""
+    return numbers.to(trunk.device, non_blocking=True)
+
+
+_Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, bool], torch.Tensor]
+"""Attention within each text: of its tokens or, if true, of one token of each text.
+
+It takes queries, keys and values, [rows, heads, width], and returns what the queries attend to.
+Rows after the last text are 0. Scores are divided by the root of the width, as in BERT.
+"""
+
+
+def _attending_by_length(runs: Sequence[tuple[int, slice, slice]]) -> _Attend:
+    """Texts of equal length are computed together; see `vectors_at` for runs."""
+
+    def attend(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, one_each: bool
+    ) -> torch.Tensor:
+        context = torch.zeros_like(query)
+        for count, tokens, texts in runs:
+            rows = texts if one_each else tokens
+            q, k, v = (
+                vectors.view(count, -1, *query.shape[1:]).transpose(1, 2)
+                for vectors in (query[rows], key[tokens], value[tokens])
+            )
+            attended = scaled_dot_product_attention(q, k, v).transpose(1, 2)
+            context[rows] = attended.reshape(-1, *query.shape[1:])
+        return context
+
+    return attend
+
+
+def _attending_at_once(starts: NDArray[np.int64], trunk: Any) -> _Attend:
+    """All texts are computed at once, by PyTorch's attention for GPUs; they begin at `starts`."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    count, total, longest = len(starts) - 1, int(starts[-1]), int(np.diff(starts).max())
+    bounds = _moved(torch.from_numpy(starts.astype(np.int32)), trunk)
+    of_one_each = _moved(torch.arange(count + 1, dtype=torch.int32), trunk)
+
+    def attend(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, one_each: bool
+    ) -> torch.Tensor:
+        rows, own, most = (count, of_one_each, 1) if one_each else (total, bounds, longest)
+        context = torch.zeros_like(query)
+        of_tokens = query[:rows], key[:total], value[:total]
+        context[:rows] = cast(torch.Tensor, varlen_attn(*of_tokens, own, bounds, most, longest))
+        return context
+
+    return attend
+
+
+def _embedded(trunk: Any, of_tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the states of distinct tokens before the first layer, and [tokens] which each has.
 
-    There, equal tokens at equal positions have equal states; variants share most.
+    There, equal tokens at equal positions have equal states; variants share most. What comes of
+    tokens are ids, types and positions, [3, tokens].
     """
-    embeddings = trunk.embeddings
+    embeddings, (ids, types, positions) = trunk.embeddings, of_tokens
     places_of = (ids * len(embeddings.token_type_embeddings.weight) + types) * (
         len(embeddings.position_embeddings.weight)
     ) + positions
     _, example, same = np.unique(places_of.numpy(), return_index=True, return_inverse=True)
     more = rows_for(len(example)) - len(example)
     kept = torch.from_numpy(np.pad(example, (0, more), mode="edge"))
-    states: torch.Tensor = embeddings.word_embeddings(ids[kept])
-    states = states + embeddings.token_type_embeddings(types[kept])
-    states = embeddings.LayerNorm(states.add_(embeddings.position_embeddings(positions[kept])))
+    ids, types, positions = _moved(of_tokens[:, kept], trunk)
+    states: torch.Tensor = embeddings.word_embeddings(ids)
+    states = states + embeddings.token_type_embeddings(types)
+    states = embeddings.LayerNorm(states.add_(embeddings.position_embeddings(positions)))
     if hasattr(trunk, "embeddings_project"):  # ELECTRA's
         states = trunk.embeddings_project(states)
     elif hasattr(trunk.encoder, "embedding_hidden_mapping_in"):  # ALBERT's
         states = trunk.encoder.embedding_hidden_mapping_in(states)
-    return states, torch.from_numpy(same)
+    return states, _moved(torch.from_numpy(same), trunk)
 
 
 def _layers_of(trunk: Any) -> list[tuple[Any, Callable[..., Any], Callable[..., Any]]]:
@@ -340,6 +392,66 @@ def _layers_of(trunk: Any) -> list[tuple[Any, Callable[..., Any], Callable[..., 
     groups, count = trunk.encoder.albert_layer_groups, trunk.config.num_hidden_layers
     in_turn = (groups[n * len(groups) // count] for n in range(count))
     return [of_albert(layer) for group in in_turn for layer in group.albert_layers]
+
+
+_TRIED: Final = (
+    "A dog.", "Two women talk.", "An old man plays a guitar while two children dance in the street."
+)  # fmt: skip
+_ROUNDED: Final = {torch.bfloat16: 0.05, torch.float16: 0.01}
+"""Types that PyTorch's attention for GPUs takes, with the distance of two vectors, relative to
+their length, that may be rounding: three times what was seen on CPUs. Wrong bounds: 0.15 or more.
+"""
+
+
+def reads_unpadded(model: Any, tokenizer: Any, name: str) -> bool:
+    """Tell whether texts lie end to end on a model's GPU; try it first, and log the outcome.
+
+    Raises ValueError if some texts then have other vectors than with padding.
+    """
+    if fault := why_padded(model):
+        log.warning("%s: warning: `unpadded` changes nothing: %s", name, fault)
+        return False
+    texts, most = tokenizer(list(_TRIED))["input_ids"], _ROUNDED[model.dtype]
+    ends = [0] * len(texts), [len(ids) - 1 for ids in texts]
+    try:
+        with torch.inference_mode():
+            ids, own = (torch.from_numpy(part).to(model.device) for part in padded(texts))
+            whole = model.base_model(input_ids=ids, attention_mask=own.long())[0]
+            expected = torch.cat([whole[range(len(texts)), places] for places in ends]).float()
+            found = (vectors_at(places, model.base_model, texts)[: len(texts)] for places in ends)
+            came = torch.cat(list(found)).float()
+            apart = float(((came - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
+    except RuntimeError as error:
+        raise ValueError(f"{name}: {error}: leave out `unpadded`") from error
+    if not apart <= most:  # also for NaN
+        raise ValueError(
+            f"{name}: expected vectors of texts without padding that are {most:.0%} apart from "
+            f"those with padding at most, got {apart:.0%} with torch {torch.__version__}: leave "
+            "out `unpadded`"
+        )
+    log.info("%s: texts are read without padding", name)
+    return True
+
+
+def why_padded(model: Any) -> str:
+    """Say why texts cannot lie end to end on a model's GPU; empty if they can."""
+    config, device, dtype = model.config, model.device, str(model.dtype).removeprefix("torch.")
+    if device.type != "cuda":
+        return f"expected a CUDA device, got {device.type}; on a CPU no text is padded"
+    if not _has_parts_of_bert(model):
+        return f"expected an encoder of {', '.join(sorted(FLAT))}, got {config.model_type}"
+    if model.dtype not in _ROUNDED:
+        return f"expected `dtype` bfloat16 or float16, got {dtype}"
+    width = config.hidden_size // config.num_attention_heads
+    if width % 8 or width > 256:
+        return f"expected heads of a multiple of 8 numbers, 256 at most, got {width}"
+    capability = torch.cuda.get_device_capability(device)
+    if capability < (8, 0) or not torch.backends.cuda.is_flash_attention_available():
+        return (
+            "expected FlashAttention, in torch and on a GPU of capability 8.0 or more, got "
+            f"{'.'.join(map(str, capability))} and torch {torch.__version__}"
+        )
+    return ""
 
 
 # --- Keys and values of the prompts' common prefix: computed once, used by every batch ---

@@ -108,6 +108,7 @@ def _open_classifier(
         device=request.device,
         dtype=request.dtype or "float32",
         batch_tokens=request.batch_tokens,
+        unpadded=request.unpadded,
     )
 
 
@@ -156,6 +157,7 @@ def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:
         (kind != "classifier" or not request.base_url, ("pair_separator",),
          "for a classifier on a server"),
         (kind == "classifier", ("answers", "shuffle_letters"), "of language models"),
+        (kind != "classifier" or request.base_url, ("unpadded",), "for a classifier on a GPU"),
         (not request.shuffle_letters, ("letters_seed",), "with `shuffle_letters`"),
     ):  # fmt: skip
         for name in names if is_unused else ():

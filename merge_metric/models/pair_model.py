@@ -237,6 +237,10 @@ class ModelRequest:
     )
     """Data type of the weights."""
     batch_tokens: int | None = _option(None, "Tokens in a forward pass.", RUNNING, minimum=1)
+    unpadded: bool = _option(
+        False, "Lay texts end to end on a GPU, in bfloat16 or float16.", RUNNING, rare=True
+    )
+    """Whether a classifier reads texts so; tried when it is opened."""
 
     @property
     def source(self) -> str:

@@ -180,7 +180,7 @@ def test_columns_are_those_that_the_machine_can_fill(monkeypatch: pytest.MonkeyP
 
 MACHINE = {
     "data": "elsewhere.jsonl", "mlms": ("other",), "device": "cuda",
-    "dtype": "bfloat16", "batch_tokens": 99, "workers": 4, "ask_all": True,
+    "dtype": "bfloat16", "batch_tokens": 99, "unpadded": True, "workers": 4, "ask_all": True,
     "tagger": "en_core_web_lg", "store": "there", "run": "runs/other",
 }  # fmt: skip
 """Settings of the machine, with values that are not the defaults."""
