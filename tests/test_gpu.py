@@ -70,6 +70,23 @@ def test_classifiers(kind: str) -> None:
     np.testing.assert_allclose(*(answers(model, PAIRS) for model in models), atol=ATOL)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("kind", ["bert-uncased", "roberta", "albert", "electra"])
+def test_texts_without_padding(kind: str, dtype: str) -> None:
+    """Opened at all, a model has read some texts both ways; here are its answers."""
+    on_gpu = {"device": DEVICE, "dtype": dtype}
+    atol = 0.05 if dtype == "bfloat16" else 0.01
+    models = [Classifier.load(tiny_classifier(kind), **on_gpu, unpadded=n) for n in (False, True)]
+    assert [model.describe().facts.get("unpadded") for model in models] == [None, True]
+    np.testing.assert_allclose(*(answers(model, PAIRS) for model in models), atol=atol)
+    mlms = [MaskedLM.load(tiny_model(kind), **on_gpu, unpadded=n) for n in (False, True)]
+    assert [mlm.unpadded for mlm in mlms] == [False, True]
+    one, other = (score(mlm, ask_all(TEXTS), k=20) for mlm in mlms)
+    assert (one.original == other.original).all()
+    own = (scores.original_logit - scores.log_normalizer for scores in (one, other))
+    np.testing.assert_allclose(*own, atol=4 * atol)
+
+
 @pytest.mark.parametrize("kind", tiny_language_models.KINDS)
 def test_language_models(kind: str) -> None:
     model = tiny_language_models.tiny_lm(kind)

@@ -12,7 +12,13 @@ Answer = Callable[[Sequence[int]], Callable[[], list[Any]]]
 """Numbers of contexts → function that returns their results, called after the clock stops."""
 
 
-def masked_lm(model: str, contexts: Sequence[Context], dtype: str, device: str = "cpu") -> Answer:
+def masked_lm(
+    model: str,
+    contexts: Sequence[Context],
+    dtype: str,
+    device: str = "cpu",
+    unpadded: bool = False,
+) -> Answer:
     """Our masked LM: ids and logits, most probable first, and the original's logit."""
     import torch
 
@@ -21,7 +27,7 @@ def masked_lm(model: str, contexts: Sequence[Context], dtype: str, device: str =
     from helpers.masked_queries import score
 
     torch.set_num_threads(1)
-    mlm = MaskedLM.load(model, device=device, dtype=dtype)
+    mlm = MaskedLM.load(model, device=device, dtype=dtype, unpadded=unpadded)
     spans = [(start, start + len(word)) for _, word, start in contexts]
     queries = [
         MaskedQuery(sentence, span, (span,))

@@ -18,11 +18,12 @@ def over_pairs(
     device: str = "cpu",
     dtype: str = "float32",
     packed: bool = True,
+    unpadded: bool = False,
 ) -> Callable[[list[int]], Any]:
     torch.set_num_threads(1)
     if not packed:
         fast_layers.can_pack = lambda device, dtype: False
-    ours = Classifier.load(model, device=device, dtype=dtype)
+    ours = Classifier.load(model, device=device, dtype=dtype, unpadded=unpadded)
 
     def answer(rows: list[int]) -> Callable[[], Any]:
         result = np.empty((len(rows), 3))
