@@ -80,7 +80,7 @@ def render(folder: Path) -> str:
             counts=counts,
             loading=loading_block(folder, folder.resolve().name),
             empty=empty,
-            columns=column_meanings(kinds, formats, empty),
+            columns=meanings_of_columns(kinds, formats, empty),
             statistics=statistics_block(folder),
             collections=made,
             model_keys=MODEL_KEYS,
@@ -278,7 +278,7 @@ def _cell(value: Any) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def column_meanings(
+def meanings_of_columns(
     kinds: Kinds, formats: Mapping[str, ProblemFormat], empty: Collection[str] = ()
 ) -> dict[str, str]:
     """Map names of columns, as code, to their meanings; leave out empty columns."""

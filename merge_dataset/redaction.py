@@ -93,10 +93,10 @@ def spellings(secrets: Iterable[str]) -> list[str]:
     return sorted((form for form in forms if len(form) >= _SHORTEST), key=len, reverse=True)
 
 
-def plain(text: str) -> str:
+def no_formula(text: str) -> str:
     """Mark a text so that no spreadsheet takes it for a formula (OWASP, CSV injection).
 
-    >>> plain("=HYPERLINK(1)"), plain("A girl runs.")
+    >>> no_formula("=HYPERLINK(1)"), no_formula("A girl runs.")
     ("'=HYPERLINK(1)", 'A girl runs.')
     """
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else text

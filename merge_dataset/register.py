@@ -23,7 +23,7 @@ from merge_dataset.files import (
     write_record,
 )
 from merge_dataset.layout import FILES, FOLDER, REGISTERED, all_configurations, require_dataset
-from merge_dataset.merge_nli import builder
+from merge_dataset.merge_nli import MergeNli, builder
 from merge_dataset.schema import content_hash
 
 log = logging.getLogger(__name__)
@@ -99,29 +99,8 @@ def register_dataset(
         for config, content in contents.items():
             for entry in cache.glob(f"{config}/*/{content}"):
                 _remove_damaged(entry)  # set before a builder reads it
-            prepared = builder(folder, config, dataset_name=name, cache_dir=cache_dir, hash=content)
-            entry = Path(prepared.cache_dir)
-            if not entry.exists():
-                with naming(entry):
-                    try:
-                        prepared.download_and_prepare()
-                    except DatasetGenerationError as error:
-                        raise (error.__cause__ or error) from None
-                # A folder that this command cannot write to has no lock that others respect.
-                if content_hash(folder, config) != content:
-                    shutil.rmtree(entry)  # named by the digest of other contents
-                    raise BlockingIOError(
-                        f"{folder}: expected its files to stay while they are registered, but they "
-                        "were replaced; register again"
-                    )
-            made = {path.name: path for path in sorted(entry.iterdir()) if path.is_file()}
-            made.pop(REGISTERED, None)
-            record = {FOLDER: str(folder.resolve()), FILES: digests(made)}
-            write_record(entry / REGISTERED, record)
-            os.utime(entry)
-            # A killed preparation of other content leaves a folder that breaks the fallback.
-            for leftover in entry.parent.glob("*.incomplete"):
-                shutil.rmtree(leftover)
+            made = builder(folder, config, dataset_name=name, cache_dir=cache_dir, hash=content)
+            _prepare(made, folder, content)
         for entry in replaced:
             shutil.rmtree(entry)
         for other in dict.fromkeys(replaced.values()):
@@ -137,6 +116,31 @@ def _entries_to_replace(cache: Path, contents: Mapping[str, str]) -> dict[Path, 
             with suppress(ValueError):  # damaged
                 replaced[entry] = str(read_record(path, FOLDER, verify=False)[FOLDER])
     return replaced
+
+
+def _prepare(made: MergeNli, folder: Path, content: str) -> None:
+    """Make the entry of a builder's configuration, unless it is there, and its record."""
+    entry = Path(made.cache_dir)
+    if not entry.exists():
+        with naming(entry):
+            try:
+                made.download_and_prepare()
+            except DatasetGenerationError as error:
+                raise (error.__cause__ or error) from None
+        # A folder that this command cannot write to has no lock that others respect.
+        if content_hash(folder, made.config.name) != content:
+            shutil.rmtree(entry)  # named by the digest of other contents
+            raise BlockingIOError(
+                f"{folder}: expected its files to stay while they are registered, but they "
+                "were replaced; register again"
+            )
+    files = {path.name: path for path in sorted(entry.iterdir()) if path.is_file()}
+    files.pop(REGISTERED, None)
+    write_record(entry / REGISTERED, {FOLDER: str(folder.resolve()), FILES: digests(files)})
+    os.utime(entry)
+    # A killed preparation of other content leaves a folder that breaks the fallback.
+    for leftover in entry.parent.glob("*.incomplete"):
+        shutil.rmtree(leftover)
 
 
 def _remove_damaged(entry: Path) -> None:

@@ -36,7 +36,7 @@ from merge_dataset.files import (
     write_text,
 )
 from merge_dataset.layout import split_files
-from merge_dataset.redaction import plain
+from merge_dataset.redaction import no_formula
 from merge_dataset.schema import PARAPHRASE, parse_config_name
 from merge_dataset.settings import as_paths
 from merge_dataset.show import marked
@@ -233,7 +233,7 @@ def _table(session: Session, annotator: str) -> str:
         row |= {name: getattr(item, name) for name in shown}
         row |= {f"original_{field}": text for field, text in item.seed_texts.items()}
         row |= {f"variant_{field}": text for field, text in item.variant_texts.items()}
-        table.writerow({name: plain(text) for name, text in row.items()})
+        table.writerow({name: no_formula(text) for name, text in row.items()})
     return written.getvalue()
 
 

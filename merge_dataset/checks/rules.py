@@ -117,7 +117,7 @@ def with_seeds(
     )
 
 
-def rows_of(connection: DuckDBPyConnection, query: str) -> Iterator[tuple[Any, ...]]:
+def fetched(connection: DuckDBPyConnection, query: str) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a query; no other query may run meanwhile."""
     connection.execute(query)
     while rows := connection.fetchmany(10_000):
@@ -126,7 +126,7 @@ def rows_of(connection: DuckDBPyConnection, query: str) -> Iterator[tuple[Any, .
 
 def told(connection: DuckDBPyConnection, expected: str, query: str, got: str) -> Iterator[Finding]:
     """Yield a finding for each row of a query: its place and the values that `got` shows."""
-    for place, *values in rows_of(connection, query):
+    for place, *values in fetched(connection, query):
         yield Finding(place, expected, got.format(*values))
 
 
@@ -136,7 +136,7 @@ def broken(
     """Find the rows that break rules."""
     rules = list(rules)
     counts = ", ".join(f"count(*) FILTER ({rule['wrong']})" for rule in rules)
-    [counted] = rows_of(connection, f"SELECT {counts} FROM {view}")
+    [counted] = fetched(connection, f"SELECT {counts} FROM {view}")
     for rule, count in zip(rules, counted, strict=True):
         if count:
             query = (
@@ -146,7 +146,7 @@ def broken(
             yield from told(connection, rule["expected"], query, rule.get("got", "{0!r} ({1})"))
 
 
-def quoted(*names: str) -> str:
+def identifiers(*names: str) -> str:
     """Quote names of columns for SQL, as they may be keywords."""
     return ", ".join(f'"{name}"' for name in names)
 

@@ -16,8 +16,8 @@ from merge_dataset.checks.rules import (
     as_in,
     broken,
     check,
-    quoted,
-    rows_of,
+    fetched,
+    identifiers,
     rules_of,
     told,
     view_rows,
@@ -83,21 +83,21 @@ def substitution_findings(
     """
     right = ["NOT contains(original, ' ')", "NOT contains(replacement, ' ')"]
     for field in problem_format.fields:
-        text, spans = quoted(field), f"{field}_spans"
+        text, spans = identifiers(field), f"{field}_spans"
         start, end = f"{spans}[1][1]", f"{spans}[1][2]"
         right.append(
             f"len({spans}) = 1 AND len({spans}[1]) = 2 AND {start} >= 0 AND {start} < {end} AND "
             f"substring({text}, {start} + 1, {end} - {start}) = replacement AND "
             f"concat(left({text}, {start}), original, substring({text}, {end} + 1)) = "
-            f"{quoted(f'seed {field}')}"
+            f"{identifiers(f'seed {field}')}"
         )
     columns = ["variant_id", "original", "replacement", "has seed"]
     columns += [name for f in problem_format.fields for name in (f, f"{f}_spans", f"seed {f}")]
     query = (
-        f"SELECT {PLACE}, {quoted(*columns)} FROM paired "
+        f"SELECT {PLACE}, {identifiers(*columns)} FROM paired "
         f"WHERE NOT coalesce({' AND '.join(right)}, false) ORDER BY {ROW}"
     )
-    for place, *values in rows_of(connection, query):
+    for place, *values in fetched(connection, query):
         row = dict(zip(columns, values, strict=True))
         for expected, got in _wrong_in(row, problem_format.fields, sharing):
             yield Finding(place, expected, f"{got} ({row['variant_id']})")

@@ -170,9 +170,9 @@ class Request:
         seeds and answers of annotators stand beside them.
         """
         from merge_dataset.layout import format_in
-        from merge_metric.analyses.variant_rows import read_judgements, variant_rows
+        from merge_metric.analyses.variant_rows import mean_judgements, variant_rows
 
-        judged = read_judgements(annotations) if annotations else None
+        judged = mean_judgements(annotations) if annotations else None
         places: Iterable[tuple[Path, str, Frame | None]]
         if self.sources:
             frames = self.frames(with_rows=True)

@@ -29,7 +29,7 @@ from merge_metric.analyses.measures import (
 )
 from merge_metric.analyses.registry import Request
 from merge_metric.analyses.variant_groups import FIXED_DRAWS, random_ranks, redrawn
-from merge_metric.analyses.variant_rows import VariantRows, read_judgements, variant_rows
+from merge_metric.analyses.variant_rows import VariantRows, mean_judgements, variant_rows
 from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.counts import count
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE
@@ -174,7 +174,7 @@ _MOVING: Final = ("seed_variant_accuracy", "relaxed_fooling_rate")
 
 def good(request: Request, *, annotations: Sequence[str] = (), settings: Settings = USUAL) -> Table:
     """Make two rows per model and configuration, of `good_rows`."""
-    judged = read_judgements(annotations) if annotations else None
+    judged = mean_judgements(annotations) if annotations else None
     frames = request.frames(with_rows=True)
     rows = [row for frame in frames for row in good_rows(frame, judged, settings=settings)]
     return good_table(rows, settings, request.cluster)

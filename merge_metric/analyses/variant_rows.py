@@ -46,7 +46,7 @@ def variant_rows(
 
     With a `frame` the table has only its variants, and the columns `right`, `seed_right` and
     `changed` (whether the answer differs from the answer to the seed). With `judged` it also has
-    the columns of `read_judgements`, null where nobody judged.
+    the columns of `mean_judgements`, null where nobody judged.
     """
     files = split_files(folder, config)
     rows = read_columns(folder, files["variants"], ("variant_id", "seed_id", *columns))
@@ -82,7 +82,7 @@ def variant_rows(
     )
 
 
-def read_judgements(paths: Sequence[Path | str]) -> pa.Table:
+def mean_judgements(paths: Sequence[Path | str]) -> pa.Table:
     """Read judgements of variants, averaged over annotators.
 
     Columns: `variant_id`; `fluency` and `reasoning`, 1–5; `good`, 1 if mean F + R is at least

@@ -169,7 +169,7 @@ def _ask(
     """Run models; or print what a run takes, or write a batch instead, and return None."""
     from merge_metric.models.remote import RemoteModel
     from merge_metric.predict.driver import take_results, write_requests
-    from merge_metric.predict.jobs import estimate, open_files, run_models
+    from merge_metric.predict.jobs import estimate_costs, open_files, run_models
     from merge_metric.predict.problems import sources_of
 
     overwrite = way.overwrite
@@ -185,7 +185,7 @@ def _ask(
         )
     if way.dry_run:
         opened = open_files(job, problems, out)
-        costs = estimate(opened, prices=way.prices, tokenizer=way.tokenizer)
+        costs = estimate_costs(opened, prices=way.prices, tokenizer=way.tokenizer)
         by, asked = costs["counted_by"], costs["prompt_tokens"]
         others = "; other languages and tokenizers differ" * ("characters" in by)
         lines = [

@@ -73,13 +73,13 @@ def report_command(
     from merge_metric.report.evidence import gather_evidence
     from merge_metric.report.write import (
         draw_figures,
-        format_of,
+        format_by_suffix,
         require_report_or_none,
         write_report,
     )
     from merge_metric.tables.plots import save_all
 
-    output = output or format_of(out)
+    output = output or format_by_suffix(out)
     require_report_or_none(out)
     if figures is not None:  # a missing library is reported before anything is computed
         import matplotlib  # noqa: F401

@@ -70,7 +70,7 @@ def _export(
             for part, tables in _subsamples(folder, config) if suffix == ".parquet" else parts:
                 file = f"{config}/{part}{suffix}"
                 path = partial / file
-                files[file] = write_rows(path, tables, for_spreadsheets=for_spreadsheets)
+                files[file] = write_file(path, tables, for_spreadsheets=for_spreadsheets)
     shown = "\n".join(f"  {name}: {rows:,} rows" for name, rows in files.items())
     last = out / list(files)[-1]
     builder = "json" if last.suffix == ".jsonl" else last.suffix[1:]
@@ -95,9 +95,9 @@ def _subsamples(folder: Path, config: str) -> Iterator[tuple[str, Iterable[pa.Ta
         yield f"mini-{number:02}", variants(number)
 
 
-def write_rows(path: Path, tables: Iterable[pa.Table], *, for_spreadsheets: bool = False) -> int:
+def write_file(path: Path, tables: Iterable[pa.Table], *, for_spreadsheets: bool = False) -> int:
     """Write rows as JSON lines, CSV with a header, or Parquet, and return their number."""
-    from merge_dataset.redaction import plain
+    from merge_dataset.redaction import no_formula
 
     if path.suffix == ".parquet":
         return write_tables(path, tables)
@@ -116,7 +116,7 @@ def write_rows(path: Path, tables: Iterable[pa.Table], *, for_spreadsheets: bool
                     json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
                     for value in row.values()
                 ]
-                marked = (plain(cell) if isinstance(cell, str) else cell for cell in cells)
+                marked = (no_formula(cell) if isinstance(cell, str) else cell for cell in cells)
                 writer.writerow(marked if for_spreadsheets else cells)
     return count
 

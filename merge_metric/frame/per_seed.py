@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from merge_dataset.data_files import write_rows
 from merge_dataset.files import atomic, require_new, write_table
 from merge_dataset.layout import format_in, split_files
-from merge_dataset.redaction import plain
+from merge_dataset.redaction import no_formula
 from merge_metric.frame.joined import Frame, Frames, as_frames
 from merge_metric.frame.predictions import suffix_of
 from merge_metric.frame.relations import read_columns
@@ -121,7 +121,7 @@ def write_seed_results(path: Path, table: pa.Table, *, for_spreadsheets: bool = 
         table = table.set_column(place, VOTES, pc.binary_join(table[VOTES], " "))
     for place, field in enumerate(table.schema if for_spreadsheets else ()):
         if pa.types.is_string(field.type):
-            marked = [text and plain(text) for text in table[place].to_pylist()]
+            marked = [text and no_formula(text) for text in table[place].to_pylist()]
             table = table.set_column(place, field, pa.array(marked, field.type))
     with atomic(path) as partial:
         csv.write_csv(table, partial)

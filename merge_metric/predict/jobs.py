@@ -169,7 +169,7 @@ def file_name(
 # --- Costs ---
 
 
-def estimate(
+def estimate_costs(
     opened: Iterable[tuple[Model, Asking]],
     *,
     prices: tuple[float, float] | None = None,

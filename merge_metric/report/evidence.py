@@ -29,7 +29,7 @@ from merge_metric.analyses.measures import Row
 from merge_metric.analyses.validity import COLUMNS as _VALIDITY
 from merge_metric.analyses.validity import good_rows, good_table, validity_row, validity_table
 from merge_metric.analyses.variant_groups import difference
-from merge_metric.analyses.variant_rows import read_judgements, variant_rows
+from merge_metric.analyses.variant_rows import mean_judgements, variant_rows
 from merge_metric.compare import Comparison, compare_frames
 from merge_metric.frame.answer_table import (
     AnswerTable,
@@ -259,20 +259,12 @@ def gather_evidence(
             f"expected FILE or NAME=FILE, got {own[0]!r}: a report is about one dataset folder"
         )
     settings = Settings(n_bootstrap=n_bootstrap, rng_seed=rng_seed)
-    judged = read_judgements(paths) if (paths := as_paths(annotations)) else None
+    judged = mean_judgements(paths) if (paths := as_paths(annotations)) else None
     models = list(read_models(files, folder, tell=tell, merging=Merging.parse(merge_labels)))
     merging = same_merging({model.name: str(model.merging) for model in models})
-    meant = {model.name: choose(model) for model in models}
-    chosen = check_configurations(folder, configs) or list(dict.fromkeys(chain(*meant.values())))
+    chosen, wanted = _wanted(models, check_configurations(folder, configs))
     known = {config: format_in(folder, config).labels for config in chosen}
     labels = same_labels({config: merging.of(names) for config, names in known.items()})
-    wanted: dict[str, list[str]] = {name: [] for name in meant}
-    for config, model in product(chosen, models):
-        if configs or config in meant[model.name] or model.is_complete(config):
-            wanted[model.name].append(config)
-        else:
-            log.warning("%s has no complete predictions for %s", model.name, config)
-
     options: dict[str, Any] = {"cluster": cluster, "allow_missing": allow_missing, "tell": tell}
     hidden = {} if progress else {"disable": True}  # else the environment decides
     # Closed before the message about an interrupt, else the bar is drawn again below it.
@@ -310,6 +302,21 @@ def gather_evidence(
         validity=validity,
         sources=tuple(read_source(models, configs) for configs in names.values()),
     )
+
+
+def _wanted(
+    models: Sequence[AnswerTable], asked: Sequence[str]
+) -> tuple[list[str], dict[str, list[str]]]:
+    """List the configurations of a report, those asked for or all; and by model, its results."""
+    meant = {model.name: choose(model) for model in models}
+    chosen = list(asked) or list(dict.fromkeys(chain(*meant.values())))
+    wanted: dict[str, list[str]] = {name: [] for name in meant}
+    for config, model in product(chosen, models):
+        if asked or config in meant[model.name] or model.is_complete(config):
+            wanted[model.name].append(config)
+        else:
+            log.warning("%s has no complete predictions for %s", model.name, config)
+    return chosen, wanted
 
 
 def _score_all(

@@ -57,10 +57,10 @@ SUFFIXES: Final[dict[str, ReportFormat]] = {
 }
 
 
-def format_of(path: Path) -> ReportFormat:
+def format_by_suffix(path: Path) -> ReportFormat:
     """Return the format of a file's suffix; raise ValueError for others.
 
-    >>> format_of(Path("report.md"))
+    >>> format_by_suffix(Path("report.md"))
     'markdown'
     """
     plots.require_suffix(path, SUFFIXES)
@@ -98,7 +98,7 @@ def write_report(
         ValueError: the suffix says no format.
     """
     path = Path(path)
-    output = output or format_of(path)
+    output = output or format_by_suffix(path)
     require_report_or_none(path)
     if output == "html":
         text = render_html(evidence, max_variants=max_variants)

@@ -17,7 +17,7 @@ from helpers.judged import JUDGED as SAMPLES
 from generation.variants.signal_columns import GRAMMAR, LIKELIHOOD, NEIGHBOURS, shipped
 from merge_dataset.annotation import Session, is_good, read_session
 from merge_metric.agreement.shares import wilson
-from merge_metric.analyses.variant_rows import read_judgements
+from merge_metric.analyses.variant_rows import mean_judgements
 
 JUDGED = Path(__file__).parents[2] / "data" / "judged_variants"
 PAGE = " ".join((JUDGED / "README.md").read_text(encoding="utf-8").split())
@@ -198,7 +198,7 @@ def samples() -> list[Sample]:
     for folder in SAMPLES:
         with (folder / "signals.csv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
-        judged = read_judgements([folder])
+        judged = mean_judgements([folder])
         good = dict(zip(judged["variant_id"].to_pylist(), judged["good"].to_pylist(), strict=True))
         first = answers_of(sorted((folder / "answers").glob("*.csv"))[0])
         ids = [row["variant_id"] for row in rows]
@@ -286,6 +286,6 @@ def test_page_has_how_fits_transfer() -> None:
 
 def test_page_has_the_labels_doubted() -> None:
     folders = (*SAMPLES, DATA / "judged_options")
-    reasoning = [np.array(read_judgements([folder])["reasoning"].to_pylist()) for folder in folders]
+    reasoning = [np.array(mean_judgements([folder])["reasoning"].to_pylist()) for folder in folders]
     doubted, judged = sum(int((item < 4).sum()) for item in reasoning), sum(map(len, reasoning))
     assert f"judged variants ({doubted} of {judged:,}) it should not" in " ".join(SIGNALS.split())

@@ -22,7 +22,7 @@ from merge_dataset.files import read_table
 from merge_dataset.schema import LABELS, arrow_schema
 from merge_metric.exports import registry
 from merge_metric.exports.croissant import FILE, export_croissant
-from merge_metric.exports.flat import export_csv, export_jsonl, export_mini_datasets, write_rows
+from merge_metric.exports.flat import export_csv, export_jsonl, export_mini_datasets, write_file
 from merge_metric.exports.registry import MARK, Exported, new_file
 from merge_metric.score import score_file
 
@@ -102,7 +102,7 @@ def test_csv_for_spreadsheets(tmp_path: Path) -> None:
                         "label": pa.int64(), "min_log_odds": pa.float64()})  # fmt: skip
     rows = pa.Table.from_pylist([{**row, "premise": text} for text in texts], schema)
     for marks in (False, True):
-        write_rows(tmp_path / "rows.csv", [rows], for_spreadsheets=marks)
+        write_file(tmp_path / "rows.csv", [rows], for_spreadsheets=marks)
         with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as stream:
             result = list(csv.DictReader(stream))
         expected = [f"'{text}" if marks and text[0] in "=+-@" else text for text in texts]
