@@ -173,12 +173,6 @@ def fooling_rates(
     return Fraction(relaxed, len(right)), Fraction(strict, len(right))
 
 
-def pair_mean_fooling_rate(rows: Sequence[Row]) -> Fraction:
-    """NOT the fooling rate, but a common variant: the share of changed (seed, variant) pairs."""
-    pairs = [row for row in rows if row.own == row.gold]
-    return Fraction(sum(row.prediction != row.own for row in pairs), len(pairs))
-
-
 def mca(rows: Sequence[Row], consistency: Fraction) -> Fraction:
     """Minimum-consistency accuracy: seeds with at least such a share of variants right."""
     seeds = by_seed(rows).values()

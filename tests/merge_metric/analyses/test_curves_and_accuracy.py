@@ -11,7 +11,7 @@ from helpers.analysed import answered, close, given, run
 from helpers.metric_oracle import Row, problems, random_problems
 from scipy import stats
 
-from merge_metric.analyses.curves import ablations, accuracy, curves, first_answers, matching
+from merge_metric.analyses.curves import ablations, accuracy, curves, first_answers
 from merge_metric.frame.joined import Frame
 
 SOURCES = ("snli", "mnli-m")
@@ -69,20 +69,6 @@ def test_curves_of_models_on_other_problems_are_not_averaged(data: Data) -> None
     assert len(curves(given(run(rows, "a", "snli"), run(others, "b", "snli"))).rows) == 2
     elsewhere = run(data["b", "snli"], "b", "snli", dataset="union")
     assert len(curves(given(run(rows, "a", "snli"), elsewhere)).rows) == 2
-
-
-def test_matching_thresholds_are_the_lowest_of_the_mean_curve(
-    data: Data, runs: list[Frame]
-) -> None:
-    table = matching(given(*runs))
-    assert [column.heading for column in table.columns] == ["model", *SOURCES]
-    assert [row["model"] for row in table.rows] == list(MODELS)
-    for row in table.rows:
-        for source in SOURCES:
-            exact = oracle.averaged(data[row["model"], source])
-            assert close(row[source], exact["matching_threshold_low"])
-            assert close(row[f"{source}_low"], exact["matching_threshold_low"])
-            assert close(row[f"{source}_high"], exact["matching_threshold_high"])
 
 
 def with_test(rows: Sequence[Row], right: int, wrong: int) -> dict[str, bool]:

@@ -86,12 +86,6 @@ def answers(rng: random.Random, problems: list[Any]) -> list[dict[str, Any]]:
     return result
 
 
-@pytest.fixture
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take a few rows at a time, so that small files have many parts."""
-    monkeypatch.setattr("merge_metric.frame.counting._ROWS_AT_A_TIME", 70)
-
-
 def plain(value: Any) -> Any:
     """Round floats, as sums of fractions differ in the last digits."""
     return json.loads(json.dumps(value), parse_float=lambda text: round(float(text), 12))
@@ -185,8 +179,9 @@ def _without_intervals(value: Any) -> Any:
 
 
 def test_models_compared_in_parts(
-    place: Path, tmp_path: Path, request: pytest.FixtureRequest
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Taken a few rows at a time, even small files have many parts."""
     rows = read_rows(place / "p.parquet")
     for row in rows[::3]:
         row |= {"prediction": (row["prediction"] + 1) % 3, "probabilities": None}
@@ -199,7 +194,7 @@ def test_models_compared_in_parts(
     parts = [f"c={tmp_path / name}.parquet" for name in ("c1", "c2")]
     options: dict[str, Any] = {"cluster": "premise", "n_bootstrap": 20}
     wanted = compare_models([*files, *parts], place / "merge-nli", **options)
-    request.getfixturevalue("small_batches")
+    monkeypatch.setattr("merge_metric.frame.counting._ROWS_AT_A_TIME", 70)
     result = compare_models([*files, *parts], place / "merge-nli", **options)
     assert {k: plain(v.as_dict()) for k, v in result.items()} == {
         k: plain(v.as_dict()) for k, v in wanted.items()

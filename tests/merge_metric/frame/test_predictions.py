@@ -294,22 +294,6 @@ def test_a_dataset_without_subsamples(folder: Path) -> None:
     assert "subsamples" not in columns_of(demo)
 
 
-@pytest.mark.parametrize(
-    ("lacking", "configs"),
-    [
-        ([], ["demo", "snli"]),
-        (["demo:d", "demo:d/noun/1"], ["snli"]),
-        (["snli:c", *(f"snli:{v}" for v in "b/verb/1 b/verb/2 b/verb/3 c/verb/1 c/verb/2".split())],
-         ["demo", "snli_nouns"]),
-    ],
-)  # fmt: skip
-def test_what_the_file_is_for(lacking: list[str], configs: list[str], folder: Path) -> None:
-    """Each source with all classes, or with those it has; absent sources do not count."""
-    rows = without(predicted(), *lacking)
-    assert [item.config for item in joined(rows, folder)] == configs
-    assert [item.config for item in joined(rows, folder, allow_missing=True)] == configs
-
-
 def message(rows: Rows, folder: Path, *configs: str, **options: Any) -> str:
     with pytest.raises(ValueError, match=r"expected|missing") as caught:
         joined(rows, folder, *configs, **options)

@@ -15,12 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 from statsmodels.stats.contingency_tables import mcnemar as statsmodels_mcnemar
-from statsmodels.stats.multitest import multipletests
 
 from merge_metric.seed_variant_accuracy import resampling
 from merge_metric.seed_variant_accuracy.inputs import read_rows
 from merge_metric.seed_variant_accuracy.options import Settings
-from merge_metric.seed_variant_accuracy.resampling import compare, holm, mcnemar
+from merge_metric.seed_variant_accuracy.resampling import compare, mcnemar
 from merge_metric.seed_variant_accuracy.scoring import SeedCounts, count, score
 
 REPLICATES = 10_000
@@ -271,16 +270,6 @@ def test_mcnemar_against_statsmodels_and_scipy() -> None:
     assert mcnemar(0, 0) == 1.0
     assert mcnemar(0, 6) == 0.03125
     assert mcnemar(5, 5) == 1.0
-
-
-def test_holm_against_statsmodels() -> None:
-    rng = random.Random(0)
-    for size, scale in ((1, 1.0), (2, 0.5), (5, 0.2), (17, 0.05), (17, 0.01)):
-        p_values = [round(rng.random() * scale, 2) for _ in range(size)]
-        expected = multipletests(p_values, method="holm")[1]
-        assert holm(p_values) == pytest.approx(expected.tolist())
-        assert all(type(value) is float for value in holm(p_values))
-    assert (holm([0.5, 0.9]), holm([])) == ([1.0, 1.0], [])
 
 
 LINES = ("E E EEEE", "E N EEEN", "E E NNNN", "C C CNNE", "N N NNNN")

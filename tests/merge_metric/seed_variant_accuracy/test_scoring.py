@@ -1,7 +1,6 @@
 """Worked examples by hand, and the slow oracle on random inputs."""
 
 import json
-import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -99,38 +98,6 @@ def test_matching_threshold_at_both_ends(
     lines: tuple[str, ...], expected: tuple[float, ...]
 ) -> None:
     assert thresholds(scored(*lines)) == expected
-
-
-def rates(result: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    return result["relaxed_fooling_rate"], result["strict_fooling_rate"]
-
-
-def test_fooling_rates_are_per_seed_and_not_per_pair() -> None:
-    """One changed variant suffices: 3 of 4 seeds are fooled, but only 3 of 40 pairs."""
-    lines = [f"E E {'E' * 9}{last}" for last in "CCNE"]
-    assert oracle.pair_mean_fooling_rate(problems(*lines)) == Fraction(3, 40)
-    assert rates(scored(*lines)) == (0.75, 0.5)
-    # It is not a mean over seeds of shares of changed variants either, nor over all seeds.
-    unequal = (*lines, "E E C", "E N CCCC")
-    assert oracle.pair_mean_fooling_rate(problems(*unequal)) == Fraction(4, 41)
-    assert rates(scored(*unequal)) == (0.8, 0.6)
-
-
-def test_subsamples_are_scored_apart_and_averaged() -> None:
-    """SV of the union would be 0 here; it is 1 in subsample 0, and 0 in subsample 1."""
-    result = scored("E E EENC", subsamples=[[0], [0, 1], [1], []])
-    assert (result["n_subsamples"], result["n_seeds"], result["n_variants"]) == (2, 1, 3)
-    for key, mean, spread in (("seed_variant", 0.5, math.sqrt(0.5)), ("seed", 1.0, 0),
-                              ("variant", 0.75, math.sqrt(0.125))):  # fmt: skip
-        assert result[f"{key}_accuracy"] == mean
-        assert result[f"{key}_accuracy_std"] == pytest.approx(spread)
-    assert rates(result) == (0.5, 0.0)
-    assert result["sv_curve"]["accuracy"] == [1.0] * 50 + [0.5] * 50
-    # The mean curve is 1 = S up to 50.
-    assert thresholds(result) == (1, 1, 50, 50, 0.0)
-    # Subsample 0: every threshold; subsample 1: 1 to 50.
-    assert result["matching_threshold_per_subsample"] == 1
-    assert result["matching_threshold_per_subsample_std"] == 0
 
 
 @pytest.mark.slow(but=[f"{number}-{most}" for number in range(10) for most in (0, 5)])
@@ -356,20 +323,6 @@ def test_numbers_of_subsamples_are_names(rows: list[Row]) -> None:
     assert set(first) == set(second)
     for key in (*oracle.FIGURES, *(key for key in first if key.endswith("_std"))):
         assert first[key] == pytest.approx(second[key], abs=1e-12), key
-
-
-@given(SEEDS, st.permutations(LABELS))
-def test_labels_are_names(seeds: Seeds, names: list[str]) -> None:
-    new = dict(zip(LABELS, names, strict=True))
-    rows = rows_of(seeds)
-    renamed = [
-        replace(r, gold=new[r.gold], own=new[r.own], prediction=new[r.prediction]) for r in rows
-    ]
-    opposites = [(new["contradiction"], new["entailment"])]
-    first = without_signature(plain(rows))
-    second = without_signature(plain(renamed, opposites=opposites))
-    assert {new[k]: v for k, v in first.pop("by_label").items()} == second.pop("by_label")
-    assert first == second
 
 
 ROWS = problems("E E EENC", "N N NEC", "C E CCE")

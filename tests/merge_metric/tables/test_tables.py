@@ -133,48 +133,6 @@ def passages(n_rows: int) -> Table:
     return Table(name="p", title="Seeds", columns=columns, rows=rows)
 
 
-NEEDS = r"% Needs \usepackage[T1]{fontenc} \usepackage{adjustbox,array,booktabs,longtable}"
-BODY = [
-    r"a\_b & $-$25.0 & $-$25.0 \\",
-    r" & {\scriptsize [$-$50.0, 12.5]} & {\scriptsize [$-$50.0, 12.5]} \\", r"\addlinespace",
-    r"c & $-$25.0 & $-$25.0 \\",
-    r" & {\scriptsize [$-$50.0, 12.5]} & {\scriptsize [$-$50.0, 12.5]} \\",
-]  # fmt: skip
-
-
-def test_a_tabular_has_intervals_below_values() -> None:
-    some = table(2, 2, names=("a_b", "c"), notes=("In percent.", "Why?"))
-    assert some.to_latex().splitlines() == [
-        NEEDS,
-        r"\begin{table}\centering\footnotesize\setlength{\tabcolsep}{3pt}",
-        r"\caption{Figures. In percent. Why?}\label{tab:t}",
-        r"\begin{adjustbox}{max width=\linewidth}", r"\begin{tabular}{@{}lrr@{}}",
-        r"\toprule", r"model & SV@0 & SV@1 \\", r"\midrule", *BODY,
-        r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}", r"\end{table}",
-    ]  # fmt: skip
-
-
-def test_a_longtable_breaks_between_rows() -> None:
-    some = table(2, 2, names=("a_b", "c"), notes=("In percent.", "Why?"))
-    head = [r"\toprule", r"model & SV@0 & SV@1 \\", r"\midrule"]
-    body = [f"{line}*" if "25.0" in line else line for line in BODY]
-    assert some.to_longtable().splitlines() == [
-        NEEDS,
-        r"\begingroup\footnotesize\setlength{\tabcolsep}{3pt}\setlength{\LTcapwidth}{\linewidth}",
-        r"\begin{longtable}{@{}lrr@{}}", r"\caption{Figures. In percent. Why?}\label{tab:t}\\",
-        *(*head, r"\endfirsthead"), *(*head, r"\endhead"), *(r"\bottomrule", r"\endfoot"),
-        *body, r"\end{longtable}", r"\endgroup",
-    ]  # fmt: skip
-
-
-def test_passages_stand_in_the_first_column() -> None:
-    lines = passages(1).to_latex().splitlines()
-    assert r"{@{}>{\raggedright\arraybackslash}p{0.45\linewidth}lr@{}}" in lines[4]
-    assert lines[6] == r"seed & gold & right \\"
-    assert r"0r1n\newline \textit{premise:} Some \_words\_ \& more. Some" in lines[8]
-    assert lines[8].endswith(r"& contradiction & 50.0 \\")
-
-
 def test_rows_and_lines() -> None:
     """A bracket after a row would be an argument of its end; an empty line, a paragraph."""
     lines = table(2, 0, names=("[x]", "*")).to_latex().splitlines()
