@@ -36,7 +36,7 @@ from merge_metric.agreement.coefficients import (
     pair_table,
     resampled,
 )
-from merge_metric.agreement.judgements import SAME, Judgements
+from merge_metric.agreement.judgements import Judgements
 from merge_metric.agreement.shares import meaning_table
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.tables import Table
@@ -199,19 +199,6 @@ def judged(*said: str) -> Judgements:
         if answer != "."
     ]
     return Judgements.from_answers(pa.Table.from_pylist(rows), {}, {})
-
-
-def test_the_papers_figures_fit_together() -> None:
-    """99 % is agreement: with 90 times both yes, 9 times both no and one of each, κ is .94."""
-    part = judged("y" * 91 + "n" * 9, "y" * 90 + "n" * 10)
-    a, b = part.codes[SAME]
-    assert kappa(a, b, 2, "plain") == pytest.approx(0.942, abs=0.0005)
-    assert np.mean(a == b) == 0.99
-    # With 99 equal pairs for both, the last pair would make κ 1 or 0.
-    for last in ("nn", "yn"):
-        both = judged(*("y" * 99 + letter for letter in last))
-        a, b = both.codes[SAME]
-        assert kappa(a, b, 2, "plain") == (1 if last == "nn" else 0)
 
 
 def test_shares_by_hand() -> None:

@@ -150,32 +150,18 @@ def sources_of(
     ]
 
 
-SIZES = {
-    "large": (300, "Bert"), "base": (100, "Bert"), "other": (200, "Roberta"),
-}  # fmt: skip
-
-
 def test_sizes_are_in_order_of_configuration_family_and_size(tmp_path: Path) -> None:
-    lines = {"large": ("E E E", "C C C"), "base": ("E E C", "C C C"), "other": ("E E N", "C C C")}
-    runs = [line_frame(m, c, *item) for c in ("snli", "mnli-m") for m, item in lines.items()]
-    described = {
-        name: {"parameters": parameters, "architecture": f"{family}Model"}
-        for name, (parameters, family) in SIZES.items()
-    }
-    sources = sources_of(tmp_path, described)
-    table = sizes(
-        given(*runs, sources=tuple(sources)), settings=Settings(n_bootstrap=20, rng_seed=1)
-    )
-    assert [(r["config"], r["family"], r["model"], r["parameters"]) for r in table.rows] == [
-        (config, SIZES[model][1], model, SIZES[model][0])
+    of = {"large": (300, "Bert"), "base": (100, "Bert"), "other": (200, "Roberta")}
+    described = {m: {"parameters": n, "architecture": f"{f}Model"} for m, (n, f) in of.items()}
+    runs = [line_frame(m, c, "E E C", "C C C") for c in ("snli", "mnli-m") for m in of]
+    sources = tuple(sources_of(tmp_path, described))
+    table = sizes(given(*runs, sources=sources), settings=Settings(n_bootstrap=0))
+    assert [(r["config"], r["model"], r["parameters"], r["family"]) for r in table.rows] == [
+        (config, model, *of[model])
         for config in ("snli", "mnli-m")
         for model in ("base", "large", "other")
     ]
-    assert [row[RELAXED] for row in table.rows[:3]] == [0.5, 0, 0.5]
-    assert [row[STRICT] for row in table.rows[:3]] == [0.5, 0, 0]
-    one = line_frame("base", "snli", "E E C", "C C C")
-    (row,) = fooling(given(one), settings=Settings(n_bootstrap=20, rng_seed=1)).rows
-    assert table.rows[0][f"{RELAXED}_ci"] == row[f"{RELAXED}_ci"]
+    assert {row[RELAXED] for row in table.rows} == {0.5}
 
 
 def test_sizes_are_read_from_the_predictions(tmp_path: Path) -> None:

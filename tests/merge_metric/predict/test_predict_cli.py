@@ -44,9 +44,13 @@ def model() -> Path:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    write_folder(tmp_path / "merge-nli", PROBLEMS)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def run(here: None) -> Run:
+    write_folder(Path("merge-nli"), PROBLEMS)
     return commands.run
 
 
@@ -219,10 +223,9 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> TasksHere:
 
 
 @pytest.fixture
-def deal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def deal(here: None, monkeypatch: pytest.MonkeyPatch) -> Run:
     tiny_classifier("bert-uncased")
-    write_folder(tmp_path / "merge-nli", DEALT)
-    monkeypatch.chdir(tmp_path)
+    write_folder(Path("merge-nli"), DEALT)
     monkeypatch.setattr(classifier, "_BLOCK", 20)
     fixed = ("predict", "--dataset", "merge-nli", "--device", "cpu", "--batch-tokens", "100")
     return partial(commands.run, *fixed)
@@ -381,9 +384,8 @@ SHOTS = """
 
 
 @pytest.fixture
-def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_folder(tmp_path / "merge-nli", FEW)
+def few(here: None) -> None:
+    write_folder(Path("merge-nli"), FEW)
 
 
 COMMAND = ("predict", "--dataset", "merge-nli", "--out", "out.parquet")
@@ -474,11 +476,8 @@ def test_odd_answers_of_an_interrupted_run(caplog: pytest.LogCaptureFixture) -> 
 
 
 @pytest.mark.parametrize("answers", ["letters", "words"])
-def test_a_model_that_always_says_a(
-    answers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_folder(tmp_path / "merge-nli", many_problems(60, 3))
+def test_a_model_that_always_says_a(answers: str, here: None) -> None:
+    write_folder(Path("merge-nli"), many_problems(60, 3))
 
     def answer(request: Request, number: int) -> Reply:
         content = [{"token": t, "logprob": p, "top_logprobs": []} for t, p in ((" A", -0.1),)]
@@ -512,11 +511,9 @@ def table_of(column: str) -> list[int]:
     return list(pq.read_table("out.parquet")[column].to_pylist())
 
 
-def test_seeds_as_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_seeds_as_examples(here: None) -> None:
     mine = {n: (f"Now {p}", h, y) for n, (p, h, y) in many_problems(14, 2, "mine").items()}
-    everything = many_problems(14, 2) | mine
-    write_folder(tmp_path / "merge-nli", everything)
+    write_folder(Path("merge-nli"), many_problems(14, 2) | mine)
 
     def answer(request: Request, number: int) -> Reply:
         text = {"message": {"content": "B"}, "finish_reason": "stop"}

@@ -77,29 +77,6 @@ def test_thresholds_are_exact_for_any_number_of_variants(n: int) -> None:
     ]
 
 
-def thresholds(result: Mapping[str, Any]) -> tuple[float, ...]:
-    """Displayed, low, high and holding threshold, and the gap."""
-    ends = (result[f"matching_threshold{end}"] for end in ("", "_low", "_high"))
-    return *ends, result["holding_threshold"], result["matching_gap"]
-
-
-@pytest.mark.parametrize(
-    ("lines", "expected"),
-    [
-        (("E N NNN", "C N EEE"), (1, 1, 100, 100, 0.0)),  # S = 0 = SV: all match, all hold
-        (("E E EEE", "C C CCC"), (1, 1, 100, 100, 0.0)),  # S = 1 = SV: likewise
-        (("E E NNN", "C C NNN"), (1, 1, 100, 0, 1.0)),  # S = 1, SV = 0: all equally far, none holds
-        (("E N EEE", "C N CCC"), (1, 1, 100, 100, 1.0)),  # S = 0, SV = 1: all equally far, all hold
-        (("E E EEEEN", "C C CNNNN"), (1, 1, 20, 20, 0.0)),  # S = 1 = SV up to the worst seed's
-        (("E N EEEEN", "C N CNNNN"), (81, 81, 100, 100, 0.0)),  # S = 0 = SV above the best seed's
-    ],
-)
-def test_matching_threshold_at_both_ends(
-    lines: tuple[str, ...], expected: tuple[float, ...]
-) -> None:
-    assert thresholds(scored(*lines)) == expected
-
-
 @pytest.mark.slow(but=[f"{number}-{most}" for number in range(10) for most in (0, 5)])
 @pytest.mark.parametrize("most_subsamples", [0, 5])
 @pytest.mark.parametrize("number", range(30))
