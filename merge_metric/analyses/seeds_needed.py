@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from statistics import NormalDist
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -179,12 +179,17 @@ VARIANT_DRAWS: Final = 10
 _Z_POWER: Final = _Z + NormalDist().inv_cdf(POWER)
 
 
-Answers = tuple[Ints, Bools, Bools, Ints]
-"""Answers of two models to the n distinct variants of the same S seeds.
+class Answers(NamedTuple):
+    """Answers of two models to the n distinct variants of the same S seeds."""
 
-The seed of each variant, (n,), from 0 to S − 1; whether each model answers each variant right,
-(n, 2), and each seed, (S, 2); each seed's cluster, (S,), which is its own without clusters.
-"""
+    seed: Ints
+    """(n,) the seed of each variant, from 0 to S − 1."""
+    right: Bools
+    """(n, 2) whether each model answers each variant right."""
+    seed_right: Bools
+    """(S, 2) whether each model answers each seed right."""
+    unit: Ints
+    """(S,) each seed's cluster, which is its own without clusters."""
 
 
 def answers_of(first: Frame, second: Frame) -> Answers:
@@ -200,7 +205,8 @@ def answers_of(first: Frame, second: Frame) -> Answers:
     seeds, seed = np.unique(first.rows.seed[places[0][in_order]], return_inverse=True)
     clusters = first.counts.clusters
     unit = seeds if clusters is None else clusters.code[seeds]
-    return seed, np.stack(right, 1), np.stack(own, 1), np.unique(unit, return_inverse=True)[1]
+    units = np.unique(unit, return_inverse=True)[1]
+    return Answers(seed, np.stack(right, 1), np.stack(own, 1), units)
 
 
 def power_rows(

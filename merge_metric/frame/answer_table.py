@@ -257,7 +257,7 @@ def _join(model: AnswerTable, columns: Sequence[str]) -> None:
     files, dataset, fetch = model.predictions, model.dataset, model.dataset.engine.fetch
     scans, conditions, start = [], list[tuple[PredictionsFile, Condition]](), 0
     for number, file in enumerate(files):
-        checked, _, own_conditions = file.checked()
+        checked = file.checked()
         own = [
             column if column in file.names else f"NULL::{kind} AS {column}"
             for column, kind in (("seed_id", "VARCHAR"), ("label", "TINYINT"))
@@ -265,9 +265,9 @@ def _join(model: AnswerTable, columns: Sequence[str]) -> None:
         scanned = ["variant_id", *own, "prediction", "digest", "odd", *model.shares]
         scans.append(
             f"SELECT {', '.join(scanned)}, (row + {start})::INT AS answer, {number} AS part, "
-            f"wrong + {len(conditions)} AS wrong FROM {checked}"
+            f"wrong + {len(conditions)} AS wrong FROM {checked.rows}"
         )
-        conditions += [(file, condition) for condition in own_conditions]
+        conditions += [(file, condition) for condition in checked.conditions]
         start += file.rows
     given = f"({' UNION ALL '.join(scans)})"
     if not dataset.formats:

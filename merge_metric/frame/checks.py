@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -46,9 +46,24 @@ ROW: Final = "file_row_number"
 _MOST: Final = 1000
 """Number of different texts of a column of labels that are looked at."""
 
-Condition = tuple[str, str, str]
-"""Something wrong with a row: the column, a condition in SQL on the rows as given, and what is
-expected instead."""
+
+class Condition(NamedTuple):
+    """Something wrong with a row."""
+
+    column: str
+    holds: str
+    """SQL on the rows as given."""
+    expected: str
+    """What the column should have instead."""
+
+
+class Checked(NamedTuple):
+    """Rows of predictions for `FROM`, and what may be wrong with them; see `checked`."""
+
+    rows: str
+    given: str
+    """The rows as they are in the file."""
+    conditions: list[Condition]
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -113,8 +128,8 @@ class PredictionsFile:
             for batch in rows.to_batches(max_chunksize=10_000):
                 yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
-    def checked(self) -> tuple[str, str, list[Condition]]:
-        """Write the checked rows and the rows as given for `FROM`; list what may be wrong.
+    def checked(self) -> Checked:
+        """Write the checked rows, and list what may be wrong.
 
         Checked rows have: `row`; ids; `label` and `prediction` as positions in `labels`, `NO_LABEL`
         for none; `digest`; `p0`, `p1` … of the labels; `odd`, whether another label is more
@@ -125,13 +140,15 @@ class PredictionsFile:
         names = [name for name in COLUMNS if name in self.names]
         given = [f"{ROW} AS row", *(f"{name} AS given_{name}" for name in names)]
         shown = ["row", *(f"given_{name} AS {name}" for name in IDS if name in names)]
-        conditions: list[Condition] = [
-            (name, f"given_{name} IS NULL", "a value") for name in (*IDS, "label") if name in names
+        conditions = [
+            Condition(name, f"given_{name} IS NULL", "a value")
+            for name in (*IDS, "label")
+            if name in names
         ]
         for name in (name for name in ANSWERS if name in names):
             code, expected = self._code(name)
             given.append(f"({code})::TINYINT AS code_{name}")
-            conditions.append((name, f"code_{name} IS NULL", expected))
+            conditions.append(Condition(name, f"code_{name} IS NULL", expected))
             code = f"code_{name}"
             if self.merging:
                 cases = " ".join(f"WHEN {n} THEN {c}" for n, c in enumerate(codes[:-1]))
@@ -144,7 +161,7 @@ class PredictionsFile:
             rule = f"strlen(given_{TEXT_DIGEST}) <> {len(PREFIX) + 16} OR "
             rule += f"(digest IS NULL AND given_{TEXT_DIGEST} IS NOT NULL)"
             expected = f"{PREFIX} and 16 hexadecimal digits, as `merge-nli predict` writes them"
-            conditions.append((TEXT_DIGEST, rule, expected))
+            conditions.append(Condition(TEXT_DIGEST, rule, expected))
         shown.append(digest)
         if PROBABILITIES in names:
             width, merged = len(self.written), len(set(codes[:-1]))
@@ -158,10 +175,11 @@ class PredictionsFile:
             least = " AND ".join(f"{share} >= 0" for share in shares)
             total = f"abs({' + '.join(shares)} - 1) <= {SUM_TOLERANCE}"
             expected = f"{width} per row, in the order {', '.join(known[:width])}"
-            conditions += [
-                (PROBABILITIES, f"len(given_{PROBABILITIES}) IS DISTINCT FROM {width}", expected),
-                (PROBABILITIES, f"NOT coalesce({least} AND {total}, false)", _DISTRIBUTION),
-            ]
+            for rule, wanted in (
+                (f"len(given_{PROBABILITIES}) IS DISTINCT FROM {width}", expected),
+                (f"NOT coalesce({least} AND {total}, false)", _DISTRIBUTION),
+            ):
+                conditions.append(Condition(PROBABILITIES, rule, wanted))
             ours = range(width) if width == merged != len(self.written) else codes
             for label in range(merged):
                 parts = [share for n, share in enumerate(shares) if ours[n] == label]
@@ -169,24 +187,24 @@ class PredictionsFile:
             own = " ".join(f"WHEN {n} THEN {share}" for n, share in enumerate(shares))
             most = f"greatest({', '.join(shares)}) - {SUM_TOLERANCE}"
             odd = f"coalesce(CASE code_prediction {own} END < {most}, false)"
-        cases = " ".join(f"WHEN {rule} THEN {n}" for n, (_, rule, _) in enumerate(conditions))
+        cases = " ".join(f"WHEN {of.holds} THEN {n}" for n, of in enumerate(conditions))
         shown += [f"{odd} AS odd", f"CASE {cases} END AS wrong"]
         rows = f"(SELECT {', '.join(given)} FROM {self.source})"
-        return f"(SELECT {', '.join(shown)} FROM {rows})", rows, conditions
+        return Checked(f"(SELECT {', '.join(shown)} FROM {rows})", rows, conditions)
 
     def table(self) -> pa.Table:
         """Read and check all rows; see `predictions.read_predictions`."""
-        checked, _, conditions = self.checked()
+        checked = self.checked()
         names = [name for name in COLUMNS if name in self.names]
         shares = [f"p{n}" for n in range(len(self.labels))] if PROBABILITIES in names else []
         plain = [name for name in names if name != PROBABILITIES]
         further = f" JOIN (SELECT {ROW} AS row, {TEXT_DIGEST} FROM {self.source}) USING (row)"
         rows = self.engine.fetch(
-            f"SELECT {', '.join([*plain, *shares, 'wrong'])} FROM {checked}"
+            f"SELECT {', '.join([*plain, *shares, 'wrong'])} FROM {checked.rows}"
             f"{further if TEXT_DIGEST in names else ''} ORDER BY row"
         )
         if (first := pc.min(rows["wrong"]).as_py()) is not None:
-            self.explain(conditions[first])
+            self.explain(checked.conditions[first])
         self.require_distinct()
         columns: dict[str, Any] = {name: rows[name] for name in plain}
         columns |= {name: rows[name].cast(pa.int64()) for name in ANSWERS if name in plain}
@@ -226,7 +244,7 @@ class PredictionsFile:
         if name not in REQUIRED:
             self.require_distinct()
         (row,) = self.engine.fetch(
-            f"SELECT row, given_{name} AS value, count(*) OVER () AS n FROM {self.checked()[1]} "
+            f"SELECT row, given_{name} AS value, count(*) OVER () AS n FROM {self.checked().given} "
             f"WHERE {rule} ORDER BY row LIMIT 1"
         ).to_pylist()
         value, advice = row["value"], ""

@@ -96,6 +96,17 @@ class Frame:
         return self.variants
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a model's answers are counted, and whether odd ones are told; see `read_frames`."""
+
+    by: tuple[str, ...] = ()
+    cluster: str = ""
+    allow_missing: bool = False
+    with_rows: bool = False
+    tell: bool = True
+
+
 def read_frames(
     sources: Predictions | Iterable[Predictions],
     dataset: str | Path | None = None,
@@ -132,26 +143,23 @@ def read_frames(
     """
     files = as_sources(sources)
     folder = None if dataset is None else as_dataset(dataset)
-    options: dict[str, Any] = {
-        "configs": as_texts(configs),
-        "by": as_texts(by),
-        "cluster": cluster,
-        "allow_missing": allow_missing,
-    }
+    configs, by = as_texts(configs), as_texts(by)
+    asked = {"configs": configs, "by": by, "cluster": cluster, "allow missing": allow_missing}
     for number, source in enumerate(files):
-        wanted = [name for name in options if options[name]]
+        wanted = [name for name in asked if asked[name]]
         if source.model in [other.model for other in files[:number]]:
             wanted.append("several files of one model")
         if wanted and not (source.dataset or folder):
             raise ValueError(
-                f"expected a dataset folder with {wanted[0].replace('_', ' ')}, got none: only the "
-                "dataset knows configurations, columns and what is missing; add --dataset FOLDER"
+                f"expected a dataset folder with {wanted[0]}, got none: only the dataset "
+                "knows configurations, columns and what is missing; add --dataset FOLDER"
             )
     merging = Merging.parse(merge_labels)
-    models = read_models(files, folder, columns=options["by"], tell=tell, merging=merging)
-    return chain.from_iterable(
-        frames_of(model, **options, with_rows=with_rows, tell=tell) for model in models
+    models = read_models(files, folder, columns=by, tell=tell, merging=merging)
+    reading = Reading(
+        by=by, cluster=cluster, allow_missing=allow_missing, with_rows=with_rows, tell=tell
     )
+    return chain.from_iterable(frames_of(model, configs, reading) for model in models)
 
 
 Frames = Frame | Predictions
@@ -197,14 +205,7 @@ def as_frames(
     return frames
 
 
-def frames_of(
-    model: AnswerTable,
-    configs: Sequence[str] = (),
-    *,
-    by: Sequence[str] = (),
-    cluster: str = "",
-    **options: bool,
-) -> Iterator[Frame]:
+def frames_of(model: AnswerTable, configs: Sequence[str], reading: Reading) -> Iterator[Frame]:
     """Check and count a model's answers, one configuration after the other; see `read_frames`."""
     folder, dataset = model.folder, model.dataset
     if not dataset.formats:
@@ -213,13 +214,13 @@ def frames_of(
     # For each collection, as equal formats may have different optional columns.
     formats = [format_in(folder, name) for name in collections(folder)]
     known = dict.fromkeys(name for of_collection in formats for name in groupings(of_collection))
-    check_members("by", by, known)
+    check_members("by", reading.by, known)
     configs = check_configurations(folder, configs) or choose(model)
-    for config in configs if cluster else ():
-        check_members("cluster", [cluster], format_in(folder, config).fields)
+    for config in configs if reading.cluster else ():
+        check_members("cluster", [reading.cluster], format_in(folder, config).fields)
     tell_other_draws(model, configs)
     for config in configs:
-        yield _frame_of(model, config, by=by, cluster=cluster, **options)
+        yield _frame_of(model, config, reading)
     seeds, variants = (dataset.numbers(configs, split) for split in SPLITS)
     (scored,) = model.query(
         f"SELECT (SELECT count(DISTINCT answer) FROM answers WHERE file IN {seeds}) + "
@@ -233,16 +234,7 @@ def frames_of(
         )
 
 
-def _frame_of(
-    model: AnswerTable,
-    config: str,
-    *,
-    by: Sequence[str],
-    cluster: str,
-    allow_missing: bool = False,
-    with_rows: bool = False,
-    tell: bool = True,
-) -> Frame:
+def _frame_of(model: AnswerTable, config: str, reading: Reading) -> Frame:
     folder, dataset = model.folder, model.dataset
     problem_format = format_in(folder, config)
     labels, ours = model.merging.of(problem_format.labels), model.labels
@@ -258,12 +250,13 @@ def _frame_of(
     texts = require_agreement(model, config)
     complete = answers.is_complete
     if not complete.all():
+        allow_missing, tell = reading.allow_missing, reading.tell
         judge_missing(model, config, complete, allow_missing=allow_missing, tell=tell)
     classes = () if parse_config_name(config)[1] else ("word_class",)
-    chosen = [name for name in by if name in groupings(problem_format)]
+    chosen = [name for name in reading.by if name in groupings(problem_format)]
     grouped = list(dict.fromkeys((*classes, *chosen)))
     clusters, files = None, split_files(folder, config)
-    if cluster:
+    if cluster := reading.cluster:
         texts_of_seeds = read_columns(folder, files["seeds"], [cluster])[cluster]
         clusters = Clusters(cluster, text_codes(texts_of_seeds)[answers.seeds["place"][complete]])
     counts, by_answer, groups = answers.count(grouped, clusters)
@@ -275,7 +268,7 @@ def _frame_of(
         )
     rows: Rows | None = None
     values: dict[str, Any] = {}
-    if with_rows:
+    if reading.with_rows:
         rows, values = answers.rows(counts, grouped)
         ids = read_columns(folder, files["variants"], ["variant_id"])["variant_id"]
         values[VARIANT_IDS] = ids.take(pa.array(values.pop("place"))).combine_chunks()

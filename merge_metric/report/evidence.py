@@ -39,7 +39,14 @@ from merge_metric.frame.answer_table import (
     read_models,
 )
 from merge_metric.frame.checks import ANSWER_TEXT
-from merge_metric.frame.joined import Frame, frames_of, same_labels, same_merging, shared_seeds
+from merge_metric.frame.joined import (
+    Frame,
+    Reading,
+    frames_of,
+    same_labels,
+    same_merging,
+    shared_seeds,
+)
 from merge_metric.report.seeds import SourceSeeds, read_source
 from merge_metric.score import mixture, score_frame, seeds_of_parts, tell_few
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
@@ -265,12 +272,12 @@ def gather_evidence(
     chosen, wanted = _wanted(models, check_configurations(folder, configs))
     known = {config: format_in(folder, config).labels for config in chosen}
     labels = same_labels({config: merging.of(names) for config, names in known.items()})
-    options: dict[str, Any] = {"cluster": cluster, "allow_missing": allow_missing, "tell": tell}
+    reading = Reading(cluster=cluster, allow_missing=allow_missing, tell=tell)
     hidden = {} if progress else {"disable": True}  # else the environment decides
     # Closed before the message about an interrupt, else the bar is drawn again below it.
     total = sum(map(len, wanted.values()))
     with tqdm(total=total, desc="scoring", unit="result", **hidden) as bar:
-        frames, results, validity = _score_all(models, wanted, settings, judged, bar, options)
+        frames, results, validity = _score_all(models, wanted, settings, judged, bar, reading)
     with tqdm(chosen, desc="comparing", unit="configuration", **hidden) as bar:
         comparisons = {config: _compared(frames[config], settings) for config in bar}
     configurations = tuple(
@@ -325,19 +332,19 @@ def _score_all(
     settings: Settings,
     judged: pa.Table | None,
     bar: tqdm,
-    options: Mapping[str, Any],
+    reading: Reading,
 ) -> tuple[dict[str, dict[str, Frame]], dict[str, dict[str, Result]], tuple[Table, ...]]:
     """Score what is wanted of models: by configuration and model; and `Evidence.validity`."""
     frames: dict[str, dict[str, Frame]] = {config: {} for config in chain(*wanted.values())}
     results: dict[str, dict[str, Result]] = {config: {} for config in frames}
     good, changes = list[Row](), list[Row | None]()
-    cluster = options["cluster"]
+    cluster = reading.cluster
     texts = (cluster,) if cluster else ()
     for model in (model for model in models if wanted[model.name]):
         own = wanted[model.name]
         formats = [format_in(model.folder, config) for config in own]
         with_rows = judged is not None or any("quality" in of.signals for of in formats)
-        for frame in frames_of(model, own, with_rows=with_rows, **options):
+        for frame in frames_of(model, own, replace(reading, with_rows=with_rows)):
             folder, config, result = frame.folder, frame.config, score_frame(frame, settings)
             if not results[config]:
                 tell_few(config, frame.counts, seeds_of_parts(result))
