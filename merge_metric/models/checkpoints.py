@@ -17,6 +17,7 @@ from merge_metric.models.inspection import (
     CLASSIFIER,
     CONFIG,
     MASKED_LM,
+    Head,
     Inspection,
     build_on_meta,
     quick_gguf,
@@ -179,19 +180,14 @@ def _read_model(
     shapes = read_shapes(files, weights.names) if is_pickle else weights.shapes
     if any(name.startswith("lm_predictions.") for name in shapes):
         config.legacy = False  # the masked-LM head that DeBERTa was published with
+    elements = sum(map(math.prod, shapes.values())) or 8 * files.sizes[weights.names[0]]
     with files.reading(f"the configuration of a {head.name}", files.gguf_file or CONFIG):
-        # Sizes that do not fit would fill the memory, or take minutes to fail.
-        sizes = {name: getattr(config.get_text_config(), name, None) for name in _SIZES}
-        elements = sum(map(math.prod, shapes.values())) or 8 * files.sizes[weights.names[0]]
-        is_odd = any(type(n) is int and not 0 <= n <= elements for n in sizes.values())
-        built = None if is_odd else build_on_meta(head, config)
-        if built is None or built.num_parameters() > _MOST_TIMES * elements + 2**20:
-            raise ValueError(f"its sizes {sizes} do not fit weights of {elements:,} elements")
+        kind = _class_for(head, config, elements)
     before = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity(ERROR)  # below we check which tensors fit
     try:
         with files.reading(f"a {head.name}", weights.names[0]):
-            model, info = type(built).from_pretrained(
+            model, info = kind.from_pretrained(
                 folder,
                 config=config,  # reading a GGUF file's metadata again takes seconds
                 dtype=dtype,
@@ -219,6 +215,19 @@ def _read_model(
             "for another task, or with layers of its own?"
         )
     return model
+
+
+def _class_for(head: Head, config: Any, elements: int) -> Any:
+    """Find the model's class, if its sizes fit the number of elements in the weights.
+
+    Sizes that do not fit would fill the memory, or take minutes to fail.
+    """
+    sizes = {name: getattr(config.get_text_config(), name, None) for name in _SIZES}
+    is_odd = any(type(n) is int and not 0 <= n <= elements for n in sizes.values())
+    built = None if is_odd else build_on_meta(head, config)
+    if built is None or built.num_parameters() > _MOST_TIMES * elements + 2**20:
+        raise ValueError(f"its sizes {sizes} do not fit weights of {elements:,} elements")
+    return type(built)
 
 
 def _merge(base: Any, folder: Path, source: str) -> Any:

@@ -135,18 +135,10 @@ def inspect(
 
 def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspection:
     """Inspect listed files; an adapter's base needs neither tokenizer nor head."""
+    if files.gguf_file is not None:
+        return _inspect_gguf(files, head, files.gguf_file)
     config: Any
     base, notes = None, tuple[str, ...]()
-    if (gguf := files.gguf_file) is not None:
-        if not head.gguf or gguf not in files:
-            got = "got a GGUF file" if gguf in files else "found no file of this name"
-            raise ValueError(f"{files.where(gguf)}: expected a {head.name}, {got}")
-        config = None if files.local(gguf) is None else read_gguf_config(files, gguf)
-        return Inspection(
-            files=files, head=head, config=config, weights=Weights("GGUF", (gguf,)),
-            tokenizer=gguf, notes=("unpacks its weights on reading",),
-            parameters=config and build_on_meta(head, config).num_parameters(),
-        )  # fmt: skip
     is_adapter, says_classes = ADAPTER_CONFIG in files and not is_base, False
     if CONFIG in files or not is_adapter:
         config, says_classes = read_config(files, head, is_base=is_base or is_adapter)
@@ -169,14 +161,7 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
     if not parameters:
         stored = str(config.dtype).removeprefix("torch.")
         parameters = sum(files.sizes[name] for name in weights.names) // BYTES.get(stored, 4)
-    classes = dict(enumerate(config.id2label[n] for n in sorted(config.id2label)))
-    heads = [  # of an adapter, LoRA's own matrices are as high as the head
-        shape[0]
-        for name, shape in weights.shapes.items()
-        if _CLASS_MATRIX.search(name) and ".lora_" not in name and len(shape) == 2
-    ]
-    if heads and heads[0] != len(classes) and (is_adapter or not says_classes):
-        classes = {n: f"LABEL_{n}" for n in range(heads[0])}
+    classes = _classes(config, weights, says_classes=says_classes and not is_adapter)
     config = deepcopy(base.config if base else config)
     if head is CLASSIFIER:
         config.id2label, config.label2id = classes, {name: n for n, name in classes.items()}
@@ -184,6 +169,31 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
         files=files, head=head, config=config, weights=weights, tokenizer=tokenizer,
         parameters=parameters, notes=notes, base=base,
     )  # fmt: skip
+
+
+def _inspect_gguf(files: ModelFiles, head: Head, name: str) -> Inspection:
+    if not head.gguf or name not in files:
+        got = "got a GGUF file" if name in files else "found no file of this name"
+        raise ValueError(f"{files.where(name)}: expected a {head.name}, {got}")
+    config = None if files.local(name) is None else read_gguf_config(files, name)
+    return Inspection(
+        files=files, head=head, config=config, weights=Weights("GGUF", (name,)),
+        tokenizer=name, notes=("unpacks its weights on reading",),
+        parameters=config and build_on_meta(head, config).num_parameters(),
+    )  # fmt: skip
+
+
+def _classes(config: Any, weights: Weights, *, says_classes: bool) -> dict[int, str]:
+    """Return the classes that a configuration says, or else those that the head's matrix shows."""
+    classes = dict(enumerate(config.id2label[n] for n in sorted(config.id2label)))
+    heads = [  # of an adapter, LoRA's own matrices are as high as the head
+        shape[0]
+        for name, shape in weights.shapes.items()
+        if _CLASS_MATRIX.search(name) and ".lora_" not in name and len(shape) == 2
+    ]
+    if heads and heads[0] != len(classes) and not says_classes:
+        return {n: f"LABEL_{n}" for n in range(heads[0])}
+    return classes
 
 
 def _missing(*packages: str) -> str:

@@ -19,7 +19,14 @@ from merge_dataset.files import size_in_words
 from merge_dataset.schema import LABELS
 from merge_dataset.settings import check_members
 from merge_metric.models.checkpoints import resolve_device
-from merge_metric.models.inspection import BYTES, CAUSAL_LM, CLASSIFIER, Head, inspect
+from merge_metric.models.inspection import (
+    BYTES,
+    CAUSAL_LM,
+    CLASSIFIER,
+    Head,
+    Inspection,
+    inspect,
+)
 from merge_metric.models.label_order import read_order, written
 from merge_metric.models.pair_model import ModelRequest
 
@@ -134,23 +141,9 @@ def inspect_models(
             checkpoint = inspect(
                 model, head, revision=request.revision, gguf_file=request.gguf_file
             )
-            count = len(checkpoint.weights.names)
-            architectures = (checkpoint.config and checkpoint.config.architectures) or ()
-            sizes = [c.parameters for c in (checkpoint, checkpoint.base) if c is not None]
             is_half = head.gguf and machine.device == "cuda"
             dtype = request.dtype or ("bfloat16" if is_half else "float32")
-            copies = _CPU_COPIES if machine.device == "cpu" else 1
-            needed = _PROCESS + copies * sum(size or 0 for size in sizes) * BYTES[dtype]
-            record |= {
-                "commit": checkpoint.files.commit,
-                "architecture": next(iter(architectures), None),
-                "weights": checkpoint.weights.format + (f", {count} files" if count > 1 else ""),
-                "tokenizer": checkpoint.tokenizer,
-                "base": checkpoint.base and checkpoint.base.files.name,
-                "parameters": checkpoint.parameters,
-                "download_bytes": checkpoint.download_bytes,
-                "memory_bytes": None if None in sizes else needed,
-            }
+            record |= _facts(checkpoint, machine, dtype)
             if size := checkpoint.download_bytes:
                 steps.append(f"downloads {size_in_words(size)}")
             steps += checkpoint.notes
@@ -161,7 +154,8 @@ def inspect_models(
                 if order.source == "unknown":
                     record |= {"asks_seeds": True, "labels": "from the seeds"}
                     steps.append("finds out the label order from the seeds' gold labels")
-            if (record["memory_bytes"] or 0) > (room := machine.memory_bytes or math.inf):
+            needed, room = record["memory_bytes"] or 0, machine.memory_bytes or math.inf
+            if needed > room:
                 record["wrong"] = (
                     f"needs about {size_in_words(needed)} of memory as {dtype}, "
                     f"{machine.owner or machine.device} has {size_in_words(int(room))}: "
@@ -176,6 +170,24 @@ def inspect_models(
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(look, models))
+
+
+def _facts(checkpoint: Inspection, machine: Machine, dtype: str) -> dict[str, Any]:
+    """Return what is there, and the memory that it takes with weights of a type."""
+    weights, base, config = checkpoint.weights, checkpoint.base, checkpoint.config
+    count, sizes = len(weights.names), [c.parameters for c in (checkpoint, base) if c is not None]
+    copies = _CPU_COPIES if machine.device == "cpu" else 1
+    needed = _PROCESS + copies * sum(size or 0 for size in sizes) * BYTES[dtype]
+    return {
+        "commit": checkpoint.files.commit,
+        "architecture": next(iter((config and config.architectures) or ()), None),
+        "weights": weights.format + (f", {count} files" if count > 1 else ""),
+        "tokenizer": checkpoint.tokenizer,
+        "base": base and base.files.name,
+        "parameters": checkpoint.parameters,
+        "download_bytes": checkpoint.download_bytes,
+        "memory_bytes": None if None in sizes else needed,
+    }
 
 
 def require_all(looks: Sequence[Mapping[str, Any]], advice: str = "") -> None:
