@@ -54,7 +54,7 @@ class Condition(NamedTuple):
     holds: str
     """SQL on the rows as given."""
     expected: str
-    """What the column should have instead."""
+    """Words for what the column should have instead."""
 
 
 class Checked(NamedTuple):
