@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from helpers import metric_oracle as oracle
 from helpers.analysed import answered, random_dataset, run, write_answers, write_dataset
 from helpers.commands import run as command
 from helpers.metric_oracle import Row, problems, random_problems
@@ -29,10 +28,9 @@ from merge_metric.compare import (
 )
 from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
-from merge_metric.seed_variant_accuracy.figures import MAIN_FIGURES, figures
+from merge_metric.seed_variant_accuracy.figures import figures
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import compare, seed_weights
-from merge_metric.seed_variant_accuracy.scoring import score
 
 SKILLS = {"weak": 0.35, "strong": 0.9, "alike": 0.88}
 
@@ -103,23 +101,6 @@ def test_orders_by_two_figures_are_compared_by_kendalls_tau() -> None:
     same = compared(dict.fromkeys("abcd", counts["0.5"]), n_bootstrap=5)
     assert same.kendall_tau == {"value": None, "ci": [None, None], "correctness_threshold": 90}
     assert "Kendall's τ undefined" in str(same)
-
-
-def test_figures_are_those_of_score_and_of_the_oracle(models: dict[str, list[Row]]) -> None:
-    runs = {name: run(rows) for name, rows in models.items()}
-    settings: dict[str, Any] = {"correctness_threshold": 70, "n_bootstrap": 300, "rng_seed": 5}
-    counts = {name: item.counts for name, item in runs.items()}
-    result = compared(counts, **settings)
-    assert {row["model"] for row in result.models.rows} == set(models)
-    for row in result.models.rows:
-        rows = models[row["model"]]
-        alone = score(**oracle.columns(rows, subsamples=True), **settings)
-        exact = oracle.averaged(rows, 70)
-        for key in MAIN_FIGURES:
-            assert row[key] == pytest.approx(float(exact[key]), abs=1e-12)
-            assert row[key] == alone[key]
-            assert row[f"{key}_ci"] == alone[f"{key}_ci"]
-        assert result.signature == alone["signature"]
 
 
 def test_pairs_are_compared_and_both_tests_corrected(models: dict[str, list[Row]]) -> None:

@@ -293,12 +293,9 @@ def every_draw(rows: Sequence[Row], premises: Sequence[str]) -> Iterator[list[Ro
 def test_intervals_are_those_of_all_draws_of_premises() -> None:
     rows = problems(*LINES)
     result = clustered(rows, PREMISES, n_bootstrap=REPLICATES, correctness_threshold=70)
-    exact = [oracle.averaged(drawn, 70) for drawn in every_draw(rows, PREMISES)]
+    exact = [(oracle.averaged(drawn, 70), 1 / 27) for drawn in every_draw(rows, PREMISES)]
     for key in oracle.FIGURES:
-        values = [(float(item[key]), 1 / 27) for item in exact if item[key] is not None]
-        for bound, at in zip(result[f"{key}_ci"], (0.025, 0.975), strict=True):
-            least, most = (oracle.quantile(values, at + side) for side in (-CHANCE, CHANCE))
-            assert least - 1e-9 <= bound <= most + 1e-9, key
+        assert_exact(result[f"{key}_ci"], key, exact)
     # A binomial over seeds would give another interval.
     assert result["seed_accuracy_ci"] != score(**columns(rows))["seed_accuracy_ci"]
 
