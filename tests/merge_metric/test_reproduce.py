@@ -1,12 +1,17 @@
-"""The commands of reproduce.md run as written: small real models, SmolLM2, a file like ANLI's."""
+"""Pages that run: commands of reproduce.md as written, and outputs of the notebook quickstart.
+
+The commands get small real models, SmolLM2 and a file like ANLI's.
+"""
 
 import csv
 import json
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from itertools import islice, pairwise
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
@@ -15,7 +20,8 @@ from typer.testing import CliRunner
 
 from generation.cli import app
 
-PAGE = (Path(__file__).parents[2] / "merge_metric" / "reproduce.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "merge_metric" / "reproduce.md").read_text(encoding="utf-8")
 
 MODELS = ("bert-tiny-mlm", "minilm-l6-mlm", "bert-tiny-nli", "minilm-l6-nli")
 FILES = {
@@ -113,7 +119,7 @@ def test_every_command_runs(place: Path) -> None:
     assert len(list((place / "plots").glob("*.png"))) > 0
 
 
-WORK = Path(__file__).parents[2] / "build" / "reproduce"
+WORK = ROOT / "build" / "reproduce"
 """Folder for results that take long, which are made once and kept."""
 
 NUMBER = re.compile(r"(?<![\w.])[−+-]?\d[\d,]*(?:\.\d+)?(?!\w)")
@@ -212,3 +218,53 @@ def test_the_page_names_every_analysis() -> None:
 
     named = set(re.findall(r"analyse ([a-z-]+)", PAGE))
     assert set(ANALYSES) - named == {"signals", "good", "validity", "calibration", "power"}
+
+
+NOTEBOOK = ROOT / "merge_metric" / "quickstart.ipynb"
+
+
+def cells(kind: str) -> list[dict[str, Any]]:
+    result = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    return [
+        item | {"source": "".join(item["source"])} for item in result if item["cell_type"] == kind
+    ]
+
+
+def test_links_and_extras_are_there() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", "\n".join(cell["source"] for cell in cells("markdown")))
+    assert len(links) > 3
+    for link in links:
+        assert (NOTEBOOK.parent / link).is_file(), link
+    (extras,) = {
+        tuple(result.split(","))
+        for cell in cells("code")
+        for result in re.findall(r"pip install [^[\n]*\[(.*?)\]", cell["source"])
+    }
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert set(extras) <= set(pyproject["project"]["optional-dependencies"])
+
+
+def test_outputs_are_kept_without_this_machine() -> None:
+    install, *others = cells("code")
+    assert install["metadata"]["tags"] == ["skip-execution"]
+    assert [item["source"].splitlines()[0] for item in others if not item["outputs"]] == []
+    kinds = {output["output_type"] for item in others for output in item["outputs"]}
+    assert kinds == {"stream", "execute_result"}
+    text = json.dumps([item["outputs"] for item in others])
+    assert not re.search(r"/(root|tmp|home|work|Users)/|stderr", text)
+    assert text.count('"image/png"') == 1
+    assert len(NOTEBOOK.read_bytes()) < 200_000
+
+
+@pytest.mark.slow
+def test_it_runs_and_shows_what_is_kept(tmp_path: Path) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("nbclient")
+    from helpers.notebook import run_notebook, texts
+
+    kept = nbformat.read(NOTEBOOK, as_version=4)
+    shown = texts(run_notebook(tmp_path))
+    assert shown == texts(kept)
+    assert "image/png" in shown
+    assert "<html" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert (tmp_path / "bert-tiny-nli.parquet").is_file()

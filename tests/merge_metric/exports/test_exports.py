@@ -161,23 +161,20 @@ def test_only_an_earlier_export_is_replaced(folder: Path, tmp_path: Path) -> Non
     assert [path.name for path in mine.iterdir()] == ["notes.txt"]
 
 
-def test_version_and_date(folder: Path) -> None:
+def test_croissant(folder: Path) -> None:
+    """It has a version and a date if they are given, and the folder stays a good dataset."""
+    before = check_dataset(folder)
     export_croissant(Exported(folder=folder))
     assert "version" not in json.loads((folder / FILE).read_text())
     again = Exported(folder=folder, overwrite=True)
     export_croissant(again, "1.0.0", datetime(2026, 1, 31))
     metadata = json.loads((folder / FILE).read_text())
     assert (metadata["version"], metadata["datePublished"]) == ("1.0.0", "2026-01-31")
-
-
-def test_the_folder_stays_a_good_dataset(folder: Path) -> None:
-    before = check_dataset(folder)
-    export_croissant(Exported(folder=folder))
     assert check_dataset(folder) == before
     card = folder / "README.md"
     card.write_text(card.read_text().replace("\nlicense:", "\nterms:"))
     with pytest.raises(ValueError, match=r"README\.md: expected a card .*, got 'license'; `merge"):
-        export_croissant(Exported(folder=folder, overwrite=True))
+        export_croissant(again)
 
 
 ROOT = Path(__file__).parents[3]

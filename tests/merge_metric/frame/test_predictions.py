@@ -119,23 +119,6 @@ def test_lines_may_be_blank_compressed_or_from_windows(tmp_path: Path) -> None:
     assert read_predictions(write_as(tmp_path / "label=0/p.parquet", ROWS)).to_pylist() == ROWS
 
 
-def test_csv_as_spreadsheets_write_it(tmp_path: Path) -> None:
-    path = tmp_path / "p.csv"
-    head, *lines = ["model,prediction,label,seed_id,variant_id"] + [
-        f"m,{LABELS[r['prediction']].upper()}, {r['label']} ,{r['seed_id']},{r['variant_id']}"
-        for r in ROWS
-    ]
-    text = "\n".join([head, "", *lines])
-    for delimiter, start in ((",", ""), (";", "\ufeff"), ("\t", "")):
-        path.write_text(start + text.replace(",", delimiter), encoding="utf-8")
-        assert read_predictions(path).to_pylist() == ROWS
-    rows = zip(text.splitlines()[2:], DISTRIBUTIONS, strict=True)
-    table = "".join(f'{line},"{p}"\n' for line, p in rows)
-    path.with_suffix(".tsv").write_text(f"{head},probabilities\n{table}")
-    read = read_predictions(path.with_suffix(".tsv"))
-    assert read["probabilities"].to_pylist() == DISTRIBUTIONS
-
-
 def test_a_list_is_not_closed_in_another_row(tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
     head = "variant_id;seed_id;label;prediction;probabilities\n"

@@ -362,31 +362,26 @@ def test_bad_columns_change_nothing(load: Load, changed: dict[str, Any], message
     assert metric.compute(**part(good, 2, 4)) == score(**good)
 
 
-def test_missing_and_unknown_names(load: Load) -> None:
+def test_bad_names_and_options(load: Load) -> None:
     metric = load()
     with pytest.raises(ValueError, match="seed_predictions: expected one entry per variant, got N"):
         metric.compute(predictions=[0], references=[0])
     with pytest.raises(ValueError, match="Bad inputs for evaluation module"):
         metric.add_batch(**ROWS, subsamples=DRAWN)
     assert metric.compute(**ROWS, subsamples=DRAWN) == score(**ROWS, subsamples=DRAWN)
+    metric.add_batch(**ROWS)  # which bad options do not lose
+    for options, message in (
+        ({"correctness_threshold": 0.9}, "did you mean 90"),
+        ({"opposites": [("entailment", "no")]}, "opposites: expected pairs of labels"),
+        ({"threshold": 90}, "unexpected keyword argument 'threshold'"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            metric.compute(**options)
+    assert metric.compute() == score(**ROWS)
     with pytest.raises(TypeError, match="NoneType"):
         load("subsamples").compute(**ROWS)
     with pytest.raises(ValueError, match="expected the configuration 'default' or 'subsamples'"):
         load("subsample")
-
-
-def test_bad_options_lose_nothing(load: Load) -> None:
-    metric = load()
-    wrong: tuple[tuple[dict[str, Any], str], ...] = (
-        ({"correctness_threshold": 0.9}, "did you mean 90"),
-        ({"opposites": [("entailment", "no")]}, "opposites: expected pairs of labels"),
-        ({"threshold": 90}, "unexpected keyword argument 'threshold'"),
-    )
-    metric.add_batch(**ROWS)
-    for options, message in wrong:
-        with pytest.raises((TypeError, ValueError), match=message):
-            metric.compute(**options)
-    assert metric.compute() == score(**ROWS)
 
 
 @pytest.mark.parametrize("keep_in_memory", [False, True])
