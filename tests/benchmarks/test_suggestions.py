@@ -11,10 +11,10 @@ from helpers.bench import exported, fill_mask
 from helpers.bench.contender import FOLDER, Contender, spread
 from helpers.bench.contexts import find_contexts
 from helpers.bench.fill_mask import TOP, Context
-from helpers.bench.models import REAL, SHAPES, model_folder
+from helpers.bench.models import PAPER_SHAPES, REAL, SHAPES, model_folder
 from helpers.bench.on_device import over_pairs
 from helpers.bench.packed_product import classifier_flop, packed, question_flop, speed_of
-from helpers.bench.results import Asked, Measurement, Race, Row, has_bfloat16
+from helpers.bench.results import Asked, Measurement, Race, Row, Side, has_bfloat16
 from tokenizers import Tokenizer
 
 from generation.suggestions.masked_lm import _HEADS
@@ -200,3 +200,45 @@ def test_runtimes(
     )  # fmt: skip
     measurement.write([row(side) for side in sorted(theirs, key=lambda side: median(side.cpu))])
     assert apart < TOLERANCE
+
+
+QUESTIONS_PER_PROBLEM: Final = 2.81
+"""Questions per problem of SNLI's test set, each asked once; 14.5 tokens long on average."""
+WORDS: Final = 11
+"""Words per sentence, the average; batches of such sentences are full, as in a long run."""
+FEWEST: Final = 48
+
+
+@pytest.mark.parametrize("shape", PAPER_SHAPES)
+def test_cost(
+    shape: str,
+    labelled: list[dict[str, str]],
+    shared_models: Path,
+    timed_race: Race,
+    request: pytest.FixtureRequest,
+) -> None:
+    """Cost of a question for each of the paper's masked LMs; `-k cost --device cuda` on a GPU."""
+    device = request.config.getoption("--device")
+    every = find_contexts(labelled, shared_models, 10 * request.config.getoption("--contexts"))
+    contexts = [item for item in every if len(item[0].split()) == WORDS]
+    measurement = Measurement("cost", f"{shape}-{device}")
+    sides = []
+    dtypes = ["float32", *(["bfloat16"] if device != "cpu" or has_bfloat16() else [])]
+    for dtype in dtypes:
+        folder = model_folder(shape, shared_models)
+        arguments = _arguments(folder, contexts, dtype=dtype, device=device)
+        name = f"{device}, {dtype}"
+        ours = Contender(name, fill_mask.masked_lm, arguments, needs_gpu=device != "cpu")
+        [asked] = timed_race([ours], len(contexts), fewest=FEWEST)
+        sides.append(asked.side)
+    reference, *reduced = sides
+    unit = "core hour" if device == "cpu" else "hour"
+    rows = [cost_row(shape, unit, side, reference) for side in reduced]
+    measurement.write([cost_row(shape, unit, reference), *rows])
+
+
+def cost_row(shape: str, hour: str, side: Side, reference: Side | None = None) -> Row:
+    seconds = median(side.cpu if hour == "core hour" else side.wall)
+    problems = 3600 / seconds / QUESTIONS_PER_PROBLEM
+    text = f"{problems:,.0f} of SNLI's problems per {hour}"
+    return Row(f"cost, {shape}", side, reference, "question", agreement=text)
