@@ -1,10 +1,31 @@
 """The command `merge-nli`; Ctrl+C before a command begins, or after it, gives no traceback."""
 
+import atexit
 import gc
 import io
 import os
 import signal
 import sys
+from contextlib import suppress
+
+
+def run() -> None:
+    """Run a command as the work of a process, and end the process at once.
+
+    Python itself would look for garbage among the million objects of torch and its like first, for
+    a second. What is to be done at the end, such as closing databases, is done.
+    """
+    code = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = int(end.code or 0)
+    atexit._run_exitfuncs()
+    with suppress(OSError):  # a closed pipe, of which Python tells as ever
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def main() -> None:
@@ -64,4 +85,4 @@ class _NoPandasForArrow:
 
 
 if __name__ == "__main__":
-    main()
+    run()

@@ -267,4 +267,4 @@ for command in {list(HELP)!r}:
         assert f"Usage: merge-nli {command}".strip() in page
         assert shown in page
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["scripts"]["merge-nli"] == "generation.__main__:main"
+    assert project["scripts"]["merge-nli"] == "generation.__main__:run"

@@ -132,6 +132,22 @@ def test_pandas_is_imported_for_others_alone(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-3:] == ["False", "True", "['a', None]"]
 
 
+@pytest.mark.parametrize(("word", "code", "said"), [("--version", 0, "merge-nli"), ("no", 2, "")])
+def test_a_process_ends_with_the_code_once_all_is_said_and_done(
+    word: str, code: int, said: str
+) -> None:
+    program = f"""if True:
+        import atexit, sys
+        from generation.__main__ import run
+        atexit.register(print, "done", end="")
+        sys.argv = ["merge-nli", {word!r}]
+        run()"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stdout.split(" ")[0][:9]) == (code, said or "done")
+    assert done.stdout.endswith("done")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["typer.main", "merge_metric.commands.score"])
 def test_ctrl_c_while_a_command_is_imported(module: str) -> None:
