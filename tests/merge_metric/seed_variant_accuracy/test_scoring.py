@@ -71,10 +71,12 @@ def test_thresholds_are_exact_for_any_number_of_variants(n: int) -> None:
 @pytest.mark.parametrize("most_subsamples", [0, 5])
 @pytest.mark.parametrize("number", range(30))
 def test_agrees_with_the_slow_oracle(number: int, most_subsamples: int) -> None:
-    """For any threshold; subsamples overlap, some rows are in none; some lack groups."""
+    """For any threshold; subsamples of any numbers overlap, some rows are in none, or no group."""
     rng, several = random.Random(200 * most_subsamples + number), most_subsamples > 0
     subsamples = rng.randint(1, most_subsamples) if several else 0
     rows = random_problems(rng, seeds=rng.randint(1, 12), subsamples=subsamples)
+    names = rng.sample(range(50), 5)
+    rows = [replace(row, subsamples=tuple(names[n] for n in row.subsamples)) for row in rows]
     threshold = rng.randint(1, 100)
     labels = LABELS if number % 2 else None
     given = columns(rows, labels=labels, subsamples=several, groups=True)
@@ -278,18 +280,6 @@ def test_duplicating_all_variants_changes_nothing(seeds: Seeds, times: int) -> N
         assert sizes["variants"] == [times * size for size in before["variants"]]
         assert sizes["seeds"] == before["seeds"]
     assert often == once
-
-
-@given(subsampled())
-def test_numbers_of_subsamples_are_names(rows: list[Row]) -> None:
-    renamed = [replace(r, subsamples=tuple((7, 40, 3)[n] for n in r.subsamples)) for r in rows]
-    first, second = (
-        without_signature(score(**columns(item, subsamples=True), n_bootstrap=10))
-        for item in (rows, renamed)
-    )
-    assert set(first) == set(second)
-    for key in (*oracle.FIGURES, *(key for key in first if key.endswith("_std"))):
-        assert first[key] == pytest.approx(second[key], abs=1e-12), key
 
 
 ROWS = problems("E E EENC", "N N NEC", "C E CCE")
