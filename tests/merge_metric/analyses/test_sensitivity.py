@@ -1,4 +1,4 @@
-"""Fooling rates, shift, confidence, calibration: an oracle, scikit-learn, plain loops, by hand."""
+"""Fooling rates, sizes, shift and calibration: by hand, by scikit-learn and by plain loops."""
 
 import random
 from collections.abc import Mapping
@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import metric_oracle as oracle
-from helpers.analysed import answered, close, given, run
+from helpers.analysed import given, run
 from helpers.dataset_files import write_predictions
-from helpers.metric_oracle import LABELS, columns, problems, random_problems
+from helpers.metric_oracle import columns, problems
 from helpers.sensitivity_data import LETTERS, answer_rows, run_with_probabilities, write_lines
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss
@@ -24,30 +23,8 @@ from merge_metric.frame.answer_table import PredictionsSource
 from merge_metric.frame.joined import Frame
 from merge_metric.seed_variant_accuracy.options import Settings
 from merge_metric.seed_variant_accuracy.resampling import seed_weights
-from merge_metric.seed_variant_accuracy.scoring import summarise
 
-STRICT, RELAXED = "strict_fooling_rate", "relaxed_fooling_rate"
-
-
-def test_fooling_rates_against_the_oracle() -> None:
-    rng = random.Random(3)
-    rows = answered(random_problems(rng, seeds=40, variants=(1, 6), subsamples=3), rng, 0.7)
-    one = run(rows)
-    (row,) = fooling(given(one), settings=Settings(n_bootstrap=50, rng_seed=4)).rows
-    for part, own in (("", rows), *((f"_{n}", [r for r in rows if r.gold == n]) for n in LABELS)):
-        exact = oracle.averaged(own)
-        assert close(row[f"{RELAXED}{part}"], exact[RELAXED])
-        assert close(row[f"{STRICT}{part}"], exact[STRICT])
-        right = {r.seed_id for r in own if r.own == r.gold}
-        assert row[f"n_right{part}"] == len(right)
-        low, high = row[f"{RELAXED}{part}_ci"]
-        assert low <= row[f"{RELAXED}{part}"] <= high
-        assert low < high
-    (expected,) = summarise([one.counts], Settings(n_bootstrap=50, rng_seed=4))
-    assert row[f"{STRICT}_ci"] == expected[f"{STRICT}_ci"]
-    of_label = one.counts.take(one.counts.gold == 2)
-    (expected,) = summarise([of_label], Settings(n_bootstrap=50, rng_seed=4))
-    assert row[f"{STRICT}_contradiction_ci"] == expected[f"{STRICT}_ci"]
+RELAXED = "relaxed_fooling_rate"
 
 
 def test_labels_without_a_right_answer_have_no_rate() -> None:

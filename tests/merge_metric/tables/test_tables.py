@@ -133,6 +133,15 @@ def passages(n_rows: int) -> Table:
     return Table(name="p", title="Seeds", columns=columns, rows=rows)
 
 
+def test_a_longtable_breaks_between_rows() -> None:
+    """Below each value stands its interval, on the same page; each page has the heading."""
+    lines = table(2, 1, names=("a_b", "c")).to_longtable().splitlines()
+    assert [line for line in lines if "25.0" in line] == [
+        rf"{name} & $-$25.0 \\*" for name in (r"a\_b", "c")
+    ]
+    assert lines.count(r"model & SV@0 \\") == 2
+
+
 def test_rows_and_lines() -> None:
     """A bracket after a row would be an argument of its end; an empty line, a paragraph."""
     lines = table(2, 0, names=("[x]", "*")).to_latex().splitlines()
