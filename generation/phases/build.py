@@ -69,7 +69,7 @@ _TABLES: Final = ("replacements", "exclusions", "seeds", "variants")
 Rejected = dict[reasons.WordKey, tuple[reasons.Reason, int]]
 """Word → reason and number of its replacements that were rejected."""
 
-Reach = dict[str, list[float]]
+Qualities = dict[str, list[float]]
 """Word class → for each seed with enough replacements, the quality that enough of them have."""
 
 
@@ -95,7 +95,7 @@ class Builder(BlockWork):
         rows, funnel, unsettled = find_replacements(
             problems, self.survivors, self.lexicon, self.tagger, config
         )
-        rows, of_words, rejected, changes, reach = self._filtered(problems, rows, funnel)
+        rows, of_words, rejected, changes, qualities = self._filtered(problems, rows, funnel)
         out_of_reach = dict.fromkeys(unsettled, (reasons.Reason.OUT_OF_REACH, None))
         excluded = list(reasons.excluded_words(problems, rows, {**rejected, **out_of_reach}))
         too_few: list[Exclusion] = []
@@ -128,7 +128,7 @@ class Builder(BlockWork):
             "problems": len(problems.seeds),
             "funnel": [[*key, count] for key, count in funnel.items()],
             "changes": [[*fate, count] for fate, count in changes.items()],
-            "reach": reach,
+            "qualities": qualities,
             "eligible": dict(Counter(eligible_pairs["word_class"].to_pylist())),
             "tagger": self.tagger.name,
         }
@@ -136,7 +136,7 @@ class Builder(BlockWork):
 
     def _filtered(
         self, problems: TaggedProblems, rows: pa.Table, funnel: reasons.Funnel
-    ) -> tuple[pa.Table, pa.Table, Rejected, Counter[Fate], Reach]:
+    ) -> tuple[pa.Table, pa.Table, Rejected, Counter[Fate], Qualities]:
         """Add further edits, then drop rows for reasons of further edits and limits on signals.
 
         Returns the rows left; these in full, before letters are shuffled; words with rejected
@@ -150,7 +150,7 @@ class Builder(BlockWork):
         numbers = reasons.first_reasons(everything, ("signals",), whole, self.config)
         reasons.count_rejections(rows, numbers, problems, self.config.problem_format, funnel)
         is_kept = pa.array(numbers == reasons.NO_REASON)
-        reach = self._reach(whole, numbers)
+        qualities = self._qualities(whole, numbers)
         rejected |= {
             key: (reasons.Reason.REJECTED_BY_SIGNALS, count)
             for key, count in reasons.count_words(rows.filter(pc.invert(is_kept))).items()
@@ -161,21 +161,21 @@ class Builder(BlockWork):
             for word_class, count in ambiguous.items():
                 changes[word_class, reasons.KEPT] -= count
                 changes[word_class, reasons.Reason.AMBIGUOUS] += count
-        return rows, of_words, rejected, +changes, reach
+        return rows, of_words, rejected, +changes, qualities
 
-    def _reach(self, whole: pa.Table, numbers: NDArray[np.int8]) -> Reach:
+    def _qualities(self, whole: pa.Table, numbers: NDArray[np.int8]) -> Qualities:
         """Find what quality enough replacements of each seed have; `numbers` say why rows drop."""
-        reach: Reach = {}
+        found: Qualities = {}
         if self.config.min_quality is None or self.config.min_replacements_scope != "class":
-            return reach
+            return found
         good = np.isin(numbers, (reasons.NO_REASON, reasons.Reason.LOW_QUALITY.number))
         of_seeds = whole.filter(good).group_by(["word_class", "seed_id"])
         least = self.config.min_replacements
         for row in of_seeds.aggregate([("quality", "list")]).to_pylist():
-            qualities = sorted(1.0 if q is None else q for q in row["quality_list"])
-            if len(qualities) >= least:
-                reach.setdefault(row["word_class"], []).append(qualities[-least])
-        return reach
+            of_seed = sorted(1.0 if q is None else q for q in row["quality_list"])
+            if len(of_seed) >= least:
+                found.setdefault(row["word_class"], []).append(of_seed[-least])
+        return found
 
     def _with_signals(self, problems: TaggedProblems, rows: pa.Table) -> pa.Table:
         """Return rows in full, with all signals, which are computed."""
@@ -440,7 +440,7 @@ class Totals:
     """Fates of replacements that edit more than a word."""
     eligible: Counter[str] = field(default_factory=Counter)
     """Word class → number of seeds with variants."""
-    reach: Reach = field(default_factory=dict)
+    qualities: Qualities = field(default_factory=dict)
     most: int = 0
     """Largest number of replacements that were too few."""
     tagger: str = ""
@@ -451,8 +451,8 @@ class Totals:
         self.funnel.update({tuple(key): n for *key, n in counts["funnel"]})
         self.changes.update({(of, fate): n for of, fate, n in counts["changes"]})
         self.eligible.update(counts["eligible"])
-        for word_class, qualities in counts["reach"].items():
-            self.reach.setdefault(word_class, []).extend(qualities)
+        for word_class, of_class in counts["qualities"].items():
+            self.qualities.setdefault(word_class, []).extend(of_class)
         few = pc.equal(tables["exclusions"]["reason"], reasons.Reason.TOO_FEW.value)
         most = pc.max(tables["exclusions"].filter(few)["replacements"]).as_py()
         self.most, self.tagger = max(self.most, most or 0), counts["tagger"]
@@ -480,7 +480,7 @@ class Totals:
     def thinned(self) -> list[dict[str, Any]]:
         """Describe the classes in which `min_quality` leaves less than half of the seeds."""
         few: list[dict[str, Any]] = []
-        for word_class, qualities in sorted(self.reach.items()):
+        for word_class, qualities in sorted(self.qualities.items()):
             seeds, n = self.eligible[word_class], len(qualities)
             if 2 * seeds < n:
                 half_at = int(sorted(qualities, reverse=True)[(n - 1) // 2] * 100) / 100

@@ -107,8 +107,8 @@ def suggest(
                 run.suggested.unlink(missing_ok=True)
             shutil.rmtree(run.stores, ignore_errors=True)
         config.write(run.config)
-        reach = Reach(run, replace(config, without_mlms=()))
-        questions = find_questions(reach, distribution)
+        work = QuestionWork(run, replace(config, without_mlms=()))
+        questions = find_questions(work, distribution)
         if not len(questions):
             fields = " and ".join(config.shared_fields or config.fields)
             raise ValueError(
@@ -116,8 +116,8 @@ def suggest(
                 f"{fields}, found none in {read['problems']['kept']} problems"
             )
         keep = 2 * sum(x["memory_bytes"] or math.inf for x in looks) <= (machine.memory_bytes or 0)
-        ask_what_matters(reach, list(names), distribution, keep=keep)
-        require_same(mlms=(summaries := collect(run, reach.config, names)))
+        ask_what_matters(work, list(names), distribution, keep=keep)
+        require_same(mlms=(summaries := collect(run, work.config, names)))
         asked = int(questions.asked.sum())
         counts = {"questions": asked, "of": len(questions), "for": decisive_settings(config)}
         paths = (run.config, run.problems, questions.header, questions.selection)
@@ -149,17 +149,17 @@ def _finished(run: RunFolder) -> dict[str, Any] | None:
     return {**files.read_record(run.suggested), "config": settings}
 
 
-def find_questions(reach: Reach, distribution: Distribution | None) -> Questions:
+def find_questions(work: QuestionWork, distribution: Distribution | None) -> Questions:
     """Write the questions about the run's problems; keep an earlier run's questions if they fit."""
-    run, config = reach.run, reach.config
+    run, config = work.run, work.config
     made_from = files.digest_of(
-        [files.digest_of_file(run.problems), config.word_classes, config.masking, reach.tagger.name,
+        [files.digest_of_file(run.problems), config.word_classes, config.masking, work.tagger.name,
          *(config.sharing or ())]
     )  # fmt: skip
     sizes, folder = block_sizes(run.problems), run.tasks("tagging")
 
     def tables() -> Iterator[pa.Table]:
-        blocks = work_on_blocks(reach, "questions_in", folder, distribution)
+        blocks = work_on_blocks(work, "questions_in", folder, distribution)
         with tqdm(total=sum(sizes), desc="tagging", unit="problem") as bar:
             for size, (tables, _) in zip(sizes, blocks, strict=True):
                 yield tables["questions"]
@@ -173,10 +173,10 @@ def find_questions(reach: Reach, distribution: Distribution | None) -> Questions
 
 
 def ask_what_matters(
-    reach: Reach, names: Sequence[str], distribution: Distribution | None, *, keep: bool
+    work: QuestionWork, names: Sequence[str], distribution: Distribution | None, *, keep: bool
 ) -> None:
     """Ask about one text of each word, then about others that matter; `keep` masked LMs open."""
-    run, config, questions = reach.run, reach.config, reach.questions
+    run, config, questions = work.run, work.config, work.questions
     opened: dict[str, Any] = {}
 
     def ask_now() -> None:
@@ -188,7 +188,7 @@ def ask_what_matters(
         else:
             run_blocks("generation.suggestions.store:ask_task", run.path, tasks, distribution)
 
-    def wanted(by: Reach) -> NDArray[np.bool_]:
+    def wanted(by: QuestionWork) -> NDArray[np.bool_]:
         rows, folder = np.zeros(len(questions), np.bool_), run.tasks("asking")
         for tables, _ in work_on_blocks(by, "wanted_in", folder, distribution):
             rows[tables["rows"]["row"].to_numpy()] = True
@@ -198,12 +198,12 @@ def ask_what_matters(
     questions.selection.unlink(missing_ok=True)
     # Only with these settings is one text's set a bound on the number of replacements.
     if not config.ask_all and config.combine == "intersection":
-        first = wanted(reach)
+        first = wanted(work)
         questions.select(first)
         log.info("%d of %d questions first: one text of each word", first.sum(), len(first))
         if not first.all():
             ask_now()
-            with reach.with_candidates(run.candidates) as knowing:
+            with work.with_candidates(run.candidates) as knowing:
                 every = first | wanted(knowing)
             questions.select(every)
             log.info("%d more, where there can be %d replacements per %s",
@@ -212,7 +212,7 @@ def ask_what_matters(
     ask_now()
 
 
-class Reach(BlockWork):
+class QuestionWork(BlockWork):
     """Work that finds the questions about blocks of problems, and chooses which to ask."""
 
     def questions_in(self, block: int) -> BlockResult:

@@ -37,8 +37,8 @@ Fate = tuple[str, str]
 Left = Mapping[int, Perturbation]
 """Row → its perturbation with the edits so far, of the rows that no rule has dropped."""
 
-Rule = Callable[[Left], Iterator[tuple[int, Reason | list[Edit]]]]
-"""Function that yields, by row, the reason to drop it, or edits to add."""
+Outcomes = Iterator[tuple[int, Reason | list[Edit]]]
+"""Rows, with the reason to drop it or the edits to add to it."""
 
 
 def adapt(
@@ -51,7 +51,7 @@ def adapt(
     if not config.changes_more:
         return rows, {}, Counter()
     left, dropped = dict(enumerate(perturbations_of(rows, problems))), dict[int, Reason]()
-    rules: list[tuple[bool, Rule]] = [
+    rules: list[tuple[bool, Callable[[Left], Outcomes]]] = [
         (config.families == "reject", reject_families),
         (config.families == "inflect", partial(inflect_families, tagger=tagger)),
         (config.repair_articles, repair_articles),
@@ -80,7 +80,7 @@ def adapt(
 # --- Families ---
 
 
-def reject_families(left: Left) -> Iterator[tuple[int, Reason | list[Edit]]]:
+def reject_families(left: Left) -> Outcomes:
     """Drop replacements of words that have a family."""
     families = _families(left)
     for row, one in left.items():
@@ -88,13 +88,13 @@ def reject_families(left: Left) -> Iterator[tuple[int, Reason | list[Edit]]]:
             yield row, Reason.FAMILY_REJECTED
 
 
-def inflect_families(left: Left, tagger: Tagger) -> Iterator[tuple[int, Reason | list[Edit]]]:
+def inflect_families(left: Left, tagger: Tagger) -> Outcomes:
     """Put the replacement's forms in place of the word's other forms."""
     families = _families(left)
     having = [(row, one) for row, one in left.items() if families[one.key.of_word]]
-    tags = tags_after([one for _, one in having], tagger)
-    for (row, one), of_row in zip(having, tags, strict=True):
-        yield row, _inflected(one, families[one.key.of_word], of_row)
+    tags = tags_of_words([one for _, one in having], tagger)
+    for (row, one), tag in zip(having, tags, strict=True):
+        yield row, _inflected(one, families[one.key.of_word], tag)
 
 
 def _families(left: Left) -> dict[WordKey, list[tuple[int, int]]]:
@@ -107,11 +107,12 @@ def _families(left: Left) -> dict[WordKey, list[tuple[int, int]]]:
 
 
 def _inflected(
-    perturbation: Perturbation,
-    family: Sequence[tuple[int, int]],
-    tags: Mapping[tuple[int, int], str | None],
+    perturbation: Perturbation, family: Sequence[tuple[int, int]], tag: str | None
 ) -> list[Edit] | Reason:
-    """Return edits of a word's other forms to those of its replacement, or why there are none."""
+    """Return edits of a word's other forms to those of its replacement, or why there are none.
+
+    The `tag` is the replacement's, or None where it changes the tokenisation.
+    """
     key, sentences = perturbation.key, perturbation.sentences
     for number, n in [*((edit.text, edit.position) for edit in perturbation.edits), *family]:
         # "Air" for "leaf" suits "leaf blowers", not "leaves".
@@ -124,12 +125,6 @@ def _inflected(
         if coarse_class(token.tag) == "verb" and not {"be", "have", "do"}.isdisjoint(of_token):
             return Reason.FAMILY_AUXILIARY
     in_problem = {token.text.lower() for sentence in sentences for token in sentence.tokens}
-    # The tag where the original has the word's class; elsewhere it may have another (D2).
-    tag = next(
-        tag
-        for (number, n), tag in tags.items()
-        if coarse_class(sentences[number].tokens[n].tag) == key.word_class
-    )
     more = []
     for number, n in family:
         token = sentences[number].tokens[n]
@@ -145,7 +140,7 @@ def _inflected(
 # --- Articles ---
 
 
-def repair_articles(left: Left) -> Iterator[tuple[int, Reason | list[Edit]]]:
+def repair_articles(left: Left) -> Outcomes:
     """Have each "a" and "an" fit the edited word after it; edited articles stay as they are."""
     for row, one in left.items():
         edited, more = {(edit.text, edit.position) for edit in one.edits}, list[Edit]()
@@ -163,21 +158,19 @@ def repair_articles(left: Left) -> Iterator[tuple[int, Reason | list[Edit]]]:
 # --- All edits in place ---
 
 
-def judge_again(
-    left: Left, tagger: Tagger, tag_match: str
-) -> Iterator[tuple[int, Reason | list[Edit]]]:
+def judge_again(left: Left, tagger: Tagger, tag_match: str) -> Outcomes:
     """Drop what fails condition (iii), D8, once all edits are in place."""
     more = {row: one for row, one in left.items() if one.is_more}
     reasons = reject_in_context([*more.values()], tagger, tag_match=tag_match)
     yield from ((row, reason) for row, reason in zip(more, reasons, strict=True) if reason)
 
 
-def reject_ambiguous(left: Left) -> Iterator[tuple[int, Reason | list[Edit]]]:
+def reject_ambiguous(left: Left) -> Outcomes:
     """Drop what makes one word of two."""
     yield from ((row, Reason.AMBIGUOUS) for row, one in left.items() if one.is_ambiguous())
 
 
-def reject_same_text(left: Left) -> Iterator[tuple[int, Reason | list[Edit]]]:
+def reject_same_text(left: Left) -> Outcomes:
     """Drop the same edits made from another shared word of the family."""
     seen = set[object]()
     for row, one in left.items():
@@ -202,18 +195,20 @@ def reject_in_context(
     return reasons
 
 
-def tags_after(
-    perturbations: Sequence[Perturbation], tagger: Tagger
-) -> list[dict[tuple[int, int], str | None]]:
-    """Return [n] Penn tags by edited (text, token), all edits in place; None if tokens change."""
+def tags_of_words(perturbations: Sequence[Perturbation], tagger: Tagger) -> list[str | None]:
+    """Return [n] Penn tags of new words, all edits in place; None if tokens change.
+
+    Taken where the original has the word's class; elsewhere it may have another (D2).
+    """
     substitutions, owners = _substitutions(perturbations)
-    tags = iter(tagger.tags_after(substitutions).tolist())
-    of_tokens: list[dict[tuple[int, int], str | None]] = [{} for _ in perturbations]
+    tags, found = iter(tagger.tags_after(substitutions).tolist()), dict[int, str | None]()
     for (owner, text), place in zip(owners, substitutions.place.tolist(), strict=True):
+        one = perturbations[owner]
         for position in substitutions.places[place].positions:
             tag = next(tags)
-            of_tokens[owner][text, position] = None if tag < 0 else tagger.labels[tag]
-    return of_tokens
+            if coarse_class(one.sentences[text].tokens[position].tag) == one.key.word_class:
+                found.setdefault(owner, None if tag < 0 else tagger.labels[tag])
+    return [found[n] for n in range(len(perturbations))]
 
 
 def _substitutions(

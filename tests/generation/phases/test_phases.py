@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from generation import Config, build, generate, suggest
 from generation.cli import app
-from generation.phases.suggest import Reach, find_questions
+from generation.phases.suggest import QuestionWork, find_questions
 from generation.problems import on_disk
 from generation.problems.on_disk import block_sizes, sorted_problems
 from generation.problems.sources import ProblemReader
@@ -298,7 +298,7 @@ def find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Find:
                 ProblemReader(config).read(add)
         write_text(run.config, config.to_toml())
         there = Distribution(executor="local", tasks=tasks or 1, gpus=1)
-        find_questions(Reach(run, config), there if tasks else None)
+        find_questions(QuestionWork(run, config), there if tasks else None)
         assert sorted(path.name for path in run.path.iterdir()) == [
             "config.toml", "problems.parquet", "questions"
         ]  # fmt: skip
