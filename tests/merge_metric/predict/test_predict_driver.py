@@ -454,6 +454,8 @@ def test_sources_and_lists_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyP
     told = run(*asked, "--dry-run", "--format", "json")
     assert json.loads(told.stdout)["requests"] == 4
     assert "of one source, or --out" in refused(*asked, "--batch-out", "r.jsonl")
+    here = refused(*asked, "--config", "mine", "--kind", "lm", "--batch-out", "r.jsonl")
+    assert "for batches a language model on a server" in here
     one = run(*asked, "--config", "mine", "--batch-out", "r.jsonl")
     assert one.stdout == "r.jsonl: 2 requests\n"
     for more in (["--preset", "paper"], ["--model", "m", "--executor", "local"]):
