@@ -37,6 +37,9 @@ JUDGED: Final = "judged"
 """Name of the file, and of the signal, of judgements that filter."""
 
 
+# --- Frequencies of words ---
+
+
 def zipf_frequencies(texts: pa.ChunkedArray) -> pa.Array:
     """Return log10 of words' occurrences in a billion words of English; 0 for unknown words."""
     encoded = texts.combine_chunks().dictionary_encode()
@@ -50,6 +53,9 @@ def zipf_frequency(text: str) -> float:
     from wordfreq import zipf_frequency
 
     return min(zipf_frequency(word, "en") for word in text.split())
+
+
+# --- Files of models' scores ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,9 @@ def cure(build: RunFolder, base: RunFolder, setting: str, config: Config) -> str
 def keys_as_texts(table: pa.Table) -> pa.ChunkedArray:
     """Join the keys of replacements into texts, [n]."""
     return pc.binary_join_element_wise(*(table[name] for name in REPLACEMENT_KEY), "\n")
+
+
+# --- Columns of a block, and what fills them ---
 
 
 @dataclass(frozen=True)
@@ -257,6 +266,9 @@ def with_signals_of_no_words(replacements: pa.Table) -> pa.Table:
     return with_columns(replacements, new)
 
 
+# --- What a build needs ---
+
+
 def require_dictionary(config: Config) -> None:
     """Raise ValueError if a column of the build needs lemminflect, which is not installed."""
     if config.families != "ignore":
@@ -274,6 +286,9 @@ def require_columns(config: Config, asked: str | Sequence[str] | None) -> None:
             f"with_columns: expected none of {', '.join(OF_WORDS)} with scramble, as they are "
             f"of words, got {', '.join(gone)}; leave out one or the other"
         )
+
+
+# --- Judgements ---
 
 
 def judged_variants(out: RunFolder, config: Config) -> dict[str, SignalFile]:

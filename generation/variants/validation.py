@@ -6,7 +6,6 @@ tagger, which costs a thousand times more than comparing two numbers. All that i
 reason.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import shake_128
 from typing import Any, Final
@@ -89,8 +88,22 @@ def find_replacements(
     of_texts, changed = judge_replacements(table, kept.any(axis=2), tagger, config)
     reasons = np.where(kept, of_texts[:, :, None], reasons)
     kept &= reasons == NO_REASON
+    rows = _replacement_table(table, kept, changed, list(survivors), config)
+    unsettled = [
+        (words.seeds[n].seed_id, words.words[n].word_class, words.words[n].word)
+        for n in np.flatnonzero(~table.settled).tolist()
+    ]
+    return sorted_replacements(rows), _funnel_of(table, survivors, reasons, kept), unsettled
 
-    funnel: Funnel = Counter()
+
+def _funnel_of(
+    table: Table,
+    survivors: Mapping[str, Survivors],
+    reasons: NDArray[np.int8],
+    kept: NDArray[np.bool_],
+) -> Funnel:
+    """Count suggestions by what became of them, given the outcomes of the table's cells."""
+    words, funnel = table.words, Funnel()
 
     def count(mlm: str, column: str, word_classes: NDArray[np.int64], numbers: Any = None) -> None:
         totals = np.bincount(word_classes, numbers, minlength=len(WORD_CLASSES)).tolist()
@@ -100,20 +113,14 @@ def find_replacements(
     at_occurrences, of_rows = words.word_class[words.word_of], words.word_class[table.shared]
     for n, (mlm, of_mlm) in enumerate(survivors.items()):
         count(mlm, NOT_IN_VOCABULARY, at_occurrences[~of_mlm.in_vocabulary])
-        for reason, dropped in zip(Reason.of_steps("candidates"), of_mlm.rejected.T, strict=True):
+        for reason, dropped in zip(CHEAP_REASONS, of_mlm.rejected.T, strict=True):
             count(mlm, reason, at_occurrences, dropped)
         for reason in Reason.of_steps("asking", "one text", "all texts", "context"):
             ended = table.suggested[:, :, n] * (reasons[:, :, n] == reason.number)
             count(mlm, reason, of_rows, ended.sum(axis=1))
         count(mlm, KEPT, of_rows, (table.suggested[:, :, n] * kept[:, :, n]).sum(axis=1))
         count(mlm, "replacements", of_rows[kept[:, :, n].any(axis=1)])
-
-    rows = _replacement_table(table, kept, changed, list(survivors), config)
-    unsettled = [
-        (words.seeds[n].seed_id, words.words[n].word_class, words.words[n].word)
-        for n in np.flatnonzero(~table.settled).tolist()
-    ]
-    return sorted_replacements(rows), funnel, unsettled
+    return funnel
 
 
 def judge_replacements(
