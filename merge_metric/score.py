@@ -49,7 +49,8 @@ _SPREADING: Final = ("variant_accuracy", _SV)
 
 _THRESHOLDS: Final[tuple[int, ...]] = (50, 80, 90, 100)
 
-_Result = Mapping[str, Any]
+Result = Mapping[str, Any]
+"""A result of `scoring.score`, or one of its groups."""
 
 
 def score_file(
@@ -142,7 +143,7 @@ def score_frame(frame: Frame, settings: Settings = USUAL) -> dict[str, Any]:
 
 
 def scores_text(
-    results: Mapping[str, _Result],
+    results: Mapping[str, Result],
     correctness_threshold: int = 90,
     *,
     more: Sequence[Figure] = (),
@@ -172,7 +173,7 @@ def scores_text(
 
 
 def scores_tables(
-    results: Mapping[str, _Result],
+    results: Mapping[str, Result],
     correctness_threshold: int,
     more: Sequence[Figure],
     output: Literal["markdown", "latex", "longtable", "csv"],
@@ -194,7 +195,7 @@ def scores_tables(
 
 
 def score_table(
-    config: str, result: _Result, correctness_threshold: int = 90, more: Sequence[Figure] = ()
+    config: str, result: Result, correctness_threshold: int = 90, more: Sequence[Figure] = ()
 ) -> Table:
     """Make the table of a result: all variants, then groups and labels."""
     thresholds = _THRESHOLDS
@@ -225,7 +226,7 @@ def score_table(
     )
 
 
-def _parts(result: _Result) -> Iterator[tuple[str, _Result]]:
+def _parts(result: Result) -> Iterator[tuple[str, Result]]:
     """Yield the whole result, then its groups and labels that are not all of it."""
     yield "all", result
     for column, groups in {**result.get("by_group", {}), "label": result["by_label"]}.items():
@@ -235,7 +236,7 @@ def _parts(result: _Result) -> Iterator[tuple[str, _Result]]:
                 yield f"{column.replace('_', ' ')}: {value}", part
 
 
-def _notes(result: _Result, correctness_threshold: int) -> Iterator[str]:
+def _notes(result: Result, correctness_threshold: int) -> Iterator[str]:
     if mixed := mixture(result["variants_per_seed"]):
         yield mixed
     if lost := result.get("without_label"):
@@ -368,7 +369,7 @@ def tell_few(config: str, counts: SeedCounts, n_seeds: Mapping[str, int] | None 
         log.warning("%s: fewer than %s seeds: %s", config, FEW_SEEDS, ", ".join(few))
 
 
-def seeds_of_parts(result: _Result) -> dict[str, int]:
+def seeds_of_parts(result: Result) -> dict[str, int]:
     """Map the parts of a result of `scoring.score` to their numbers of seeds."""
     return {name: part["n_seeds"] for name, part in _parts(result) if name != "all"}
 

@@ -253,13 +253,12 @@ def shift(request: Request) -> Table:
     return _of_probabilities("shift", request.frames(), keys, pairs)
 
 
-def require_probabilities(frame: Frame, *, known: bool) -> None:
-    """Raise ValueError unless label probabilities of a frame are known."""
-    if not known:
-        raise ValueError(
-            f"{frame.model}, {frame.config}: expected label probabilities, in a column called "
-            f"probabilities, got predictions without; `merge-nli predict` writes them"
-        )
+def no_probabilities(frame: Frame) -> ValueError:
+    """Make the error for a frame without label probabilities."""
+    return ValueError(
+        f"{frame.model}, {frame.config}: expected label probabilities, in a column called "
+        f"probabilities, got predictions without; `merge-nli predict` writes them"
+    )
 
 
 def _of_probabilities(
@@ -276,8 +275,8 @@ def _of_probabilities(
     rows = []
     kinds = ("sigma", *(key.partition("_")[0] for key in keys))
     for frame in frames:
-        require_probabilities(frame, known=frame.shift is not None)
-        assert frame.shift is not None
+        if frame.shift is None:
+            raise no_probabilities(frame)
         row = identity(frame) | {"averaged": None}
         row |= {f"n_{group}": frame.shift[f"jsd_{group}"][1] for group in _GROUPS}
         row |= {key: value for key, value in means(frame.shift).items() if key.startswith(kinds)}
@@ -338,7 +337,8 @@ def calibration_rows(frame: Frame, bins: int, settings: Settings) -> Iterator[Ro
 
     Bins lie between quantiles of the confidence; answers of equal confidence share one.
     """
-    require_probabilities(frame, known=CONFIDENCE in frame.values)
+    if CONFIDENCE not in frame.values:
+        raise no_probabilities(frame)
     rows, cluster = frame.rows, frame.counts.clusters
     confidence, own = (np.asarray(frame.values[key]) for key in (CONFIDENCE, SEED_CONFIDENCE))
     seeds, first = np.unique(rows.seed, return_index=True)

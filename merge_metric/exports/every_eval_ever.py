@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
@@ -84,12 +84,8 @@ def export_results(
     created = int(predictions.stat().st_mtime)
     evaluation = {"schema_version": SCHEMA, "evaluation_id": f"merge-nli/{model}/{created}"}
     with new_folder(out, {"export": "results"}, overwrite=overwrite) as partial:
-        count, samples = 0, partial / SAMPLES
-        with samples.open("w", encoding="utf-8", newline="\n") as file:
-            for sample in chain(*(_samples(frame, dataset) for frame in frames)):
-                line = json.dumps({**evaluation, "model_id": model, **sample}, ensure_ascii=False)
-                file.write(f"{line}\n")
-                count += 1
+        samples = partial / SAMPLES
+        count = _write_samples(samples, frames, dataset, {**evaluation, "model_id": model})
         results = [(frame, score_frame(frame)) for frame in frames]
         shown = [CATALOGUE[key].at(USUAL.correctness_threshold) for key in MAIN_FIGURES]
         text = filled(
@@ -122,6 +118,18 @@ def export_results(
     text = f"{out}: {model} on {', '.join(configs)}: {count:,} answers"
     hint = f"every_eval_ever validate {out / AGGREGATE} {out / SAMPLES}"
     tell(output, out, {"configurations": configs, "samples": count}, text, hint)
+
+
+def _write_samples(
+    path: Path, frames: Sequence[Frame], dataset: Path, about: Mapping[str, str]
+) -> int:
+    """Write a line for each answer, and return their number."""
+    count = 0
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for sample in chain(*(_samples(frame, dataset) for frame in frames)):
+            file.write(json.dumps({**about, **sample}, ensure_ascii=False) + "\n")
+            count += 1
+    return count
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:

@@ -48,6 +48,7 @@ from merge_metric.frame.joined import (
     shared_seeds,
 )
 from merge_metric.report.seeds import SourceSeeds, read_source
+from merge_metric.score import Result as Result
 from merge_metric.score import mixture, score_frame, seeds_of_parts, tell_few
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
@@ -62,9 +63,6 @@ TEXTS: Final = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(en
 
 titled: Final = Texts(TEXTS["tables"].__getitem__).table
 """Function that makes a table with the title and the notes of its text in `texts.toml`."""
-
-Result = Mapping[str, Any]
-"""A result of `scoring.score`, or one of its groups."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Figure
     from matplotlib.image import AxesImage
 
-    from merge_metric.tables.table import Table
+    from merge_metric.tables.table import Row, Table
 
-Row = Mapping[str, Any]
-Rows = TypeVar("Rows", bound=Row)
+Rows = TypeVar("Rows", bound=Mapping[str, Any])
 
 PALETTE: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's colours without yellow, which is too light for lines on white."""
