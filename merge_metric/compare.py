@@ -40,18 +40,15 @@ from merge_metric.seed_variant_accuracy.resampling import (
     resampled_units,
 )
 from merge_metric.seed_variant_accuracy.scoring import signature, summarise
-from merge_metric.tables import Column, Table, figure_column
+from merge_metric.tables import Column, Table, Texts
 
 log = logging.getLogger(__name__)
 
+titled: Final = Texts.read(Path(__file__).with_suffix(".toml")).table
+"""Function that makes a table with the title and the notes of its text in `compare.toml`."""
+
 ALPHA: Final = 0.05
 """Level of the tests, over all pairs of models together."""
-
-RULE: Final = (
-    "Ranks by SV@{ct}: two models tie where their difference is not significant. A model's best "
-    "rank is one more than there are significantly better models; its worst rank leaves room "
-    "for the significantly worse ones alone."
-)
 
 RANKED: Final = 4
 """Fewest models whose orders by S and by SV accuracy are compared."""
@@ -238,23 +235,18 @@ def compare_frames(frames: Sequence[Frame], settings: Settings) -> Comparison:
     tau = rank_stability([exact[name] for name in names], fewer)
     return Comparison(
         config=config,
-        models=Table(
-            name="models",
-            title=f"{config}: {len(names)} models on the same {len(some.seed_ids):,} seeds",
-            columns=(
-                Column("rank", "rank"),
-                Column("model", "model"),
-                *(figure_column(CATALOGUE[key].at(ct)) for key in MAIN_FIGURES),
-            ),
-            rows=tuple(rows),
-            notes=(
-                f"In percent, with 95 % intervals by bootstrap over {units}; r_r and r_s: lower is "
-                "better.",
-                *filter(None, [mixture(some.variants_per_seed)]),
-                *([f"Answers without a label count as wrong: {', '.join(shares)}."] * bool(shares)),
-                *([_tau_note(tau, ct, units)] if tau else []),
-                RULE.format(ct=ct),
-            ),
+        models=titled(
+            "models",
+            rows,
+            config=config,
+            n_models=len(names),
+            n_seeds=len(some.seed_ids),
+            units=units,
+            mixture=mixture(some.variants_per_seed),
+            shares=shares,
+            tau=tau,
+            ct=ct,
+            figures=[CATALOGUE[key].at(ct) for key in MAIN_FIGURES],
         ),
         kendall_tau=tau and tau | {"correctness_threshold": ct},
         pairs=differences,
@@ -332,17 +324,6 @@ def rank_stability(
     return {"value": none_if_nan(taus(exact)[0]), "ci": bounds}
 
 
-def _tau_note(tau: Mapping[str, Any], ct: int, units: str) -> str:
-    value, low, high = (
-        "undefined" if value is None else f"{value:.2f}".replace("-", "−")
-        for value in (tau["value"], *tau["ci"])
-    )
-    return (
-        f"The orders by S and by SV@{ct}: Kendall's τ {value} [{low}, {high}], by bootstrap over "
-        f"{units}; 1 is the same order, −1 the opposite one."
-    )
-
-
 def rank_ranges(n_models: int, significant: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Find each model's best and worst rank, given significant pairs (better, worse).
 
@@ -382,28 +363,13 @@ def _pairs_table(
         if p_value <= 2 / (replicates + 1) and p_sv < 1:
             row[f"{DECISIVE}_p_value_holm_at_most"] = True
         rows.append(row)
-    corrected = ""
-    if len(rows) != 1:
-        corrected = (
-            f", each corrected by Holm's method over all {len(rows)} pairs, which intervals are not"
-        )
-    return Table(
-        name="pairs",
-        title="Differences: the first model minus the second",
-        columns=(
-            Column("a", "first"),
-            Column("b", "second"),
-            *(figure_column(CATALOGUE[key].at(ct), difference=True) for key in MAIN_FIGURES),
-            Column("mcnemar_p_value_holm", "p of S", "p_value"),
-            Column(f"{DECISIVE}_p_value_holm", f"p of SV@{ct}", "p_value"),
-        ),
-        rows=tuple(rows),
-        notes=(
-            f"In percentage points, with 95 % intervals: paired bootstrap over {units}, "
-            f"{replicates:,} replicates.",
-            f"p of S: McNemar's exact test on which seeds are answered right. p of SV@{ct}: the "
-            f"paired bootstrap. Two-sided{corrected}; significant at {ALPHA} or less.",
-            *["≤: no replicate contradicts the difference, so p is at most that."]
-            * any(f"{DECISIVE}_p_value_holm_at_most" in row for row in rows),
-        ),
+    return titled(
+        "pairs",
+        rows,
+        units=units,
+        replicates=replicates,
+        ct=ct,
+        alpha=ALPHA,
+        at_most=any(f"{DECISIVE}_p_value_holm_at_most" in row for row in rows),
+        figures=[CATALOGUE[key].at(ct) for key in MAIN_FIGURES],
     )

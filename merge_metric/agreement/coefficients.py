@@ -4,7 +4,6 @@ For κ and α each item has a confusion or coincidence matrix. The matrix of a r
 sum of its items' matrices, weighted by how often each item was drawn.
 """
 
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations
@@ -193,9 +192,7 @@ Measure = Callable[[Floats], Floats]
 
 MEAN: Final = "(mean)"
 
-titled: Final = Texts(
-    tomllib.loads(Path(__file__).with_name("tables.toml").read_text(encoding="utf-8")).__getitem__
-).table
+titled: Final = Texts.read(Path(__file__).with_name("tables.toml")).table
 """Function that makes a table with the title and the notes of its text in `tables.toml`."""
 
 _KAPPAS: Final[Mapping[str, Measure]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -333,9 +334,14 @@ class Texts:
 
     A line `share: good = good, %; bad = bad, %` has keys and headings; after `share ci:` columns
     have intervals, after `text optional:` they may be left out, and after `figures:` keys of the
-    metric's figures are enough. `*name` stands for the headings by key, or the figures, of a value
-    called so. Templates may include one another.
+    metric's figures are enough; `figures difference:` are signed differences. `*name` stands for
+    the headings by key, or the figures, of a value called so. Templates may include one another.
     """
+
+    @classmethod
+    def read(cls, path: Path) -> Texts:
+        """Read the templates of a TOML file: name → template."""
+        return cls(tomllib.loads(path.read_text(encoding="utf-8")).__getitem__)
 
     def table(self, text: str, rows: Iterable[Row], name: str = "", **values: Any) -> Table:
         """Make a table with a text, filled with values; by default it has the text's name.
@@ -359,7 +365,9 @@ class Texts:
                 key, _, heading = (part.strip() for part in cell.partition("="))
                 several = values[key[1:]] if key.startswith("*") else {key: heading}
                 if kind == "figures":
-                    made += map(figure_column, [figure_named(key)] if key in several else several)
+                    figures: Iterable[Any] = [figure_named(key)] if key in several else several
+                    signed = "difference" in marks
+                    made += [figure_column(of, difference=signed) for of in figures]
                 else:
                     ends = "{}_ci" if "ci" in marks else None
                     made += [
