@@ -1,6 +1,5 @@
-"""Common tokens, fuzzy matches and distances of embeddings, against slow oracles."""
+"""Common tokens, fuzzy matches and distances of embeddings, the slow way."""
 
-import random
 import re
 import shutil
 from collections.abc import Sequence
@@ -18,7 +17,6 @@ from transformers import AutoModel, AutoTokenizer
 from merge_metric.analyses import Request
 from merge_metric.analyses.overlap import (
     cosine_distances,
-    fuzzy_match,
     histogram_divergence,
     load_encoder,
     overlap,
@@ -26,7 +24,6 @@ from merge_metric.analyses.overlap import (
 from merge_metric.frame.answer_table import PredictionsSource
 
 LINES = ("E E EEC", "N N NE", "C E CC", "C C C")
-WORDS = ("a", "dog", "dogs", "runs", "ran", "the", "park", ".")
 
 
 def similarity(one: str, other: str) -> float:
@@ -38,36 +35,6 @@ def similarity(one: str, other: str) -> float:
             table[i + 1][j + 1] = same if x == y else max(table[i][j + 1], table[i + 1][j])
     total = len(one) + len(other)
     return 2 * table[-1][-1] / total if total else 1.0
-
-
-def by_set(one: Sequence[str], other: Sequence[str]) -> float:
-    """Best similarity of two of: the common tokens, and these with the rest of either text."""
-    common = " ".join(sorted(set(one) & set(other)))
-    rests = [" ".join(sorted(set(x) - set(y))) for x, y in ((one, other), (other, one))]
-    if common and not all(rests):
-        return 1.0
-    wholes = [f"{common} {rest}".strip() for rest in rests]
-    pairs = [(wholes[0], wholes[1])]
-    if common:
-        pairs += [(common, wholes[0]), (common, wholes[1])]
-    return max(similarity(*pair) for pair in pairs)
-
-
-def test_fuzzy_matches_against_the_slow_way() -> None:
-    """Matches ignore order; matches by set also ignore tokens that only one text has."""
-    rng = random.Random(2)
-    pairs = [
-        (rng.choices(WORDS, k=rng.randint(1, 8)), rng.choices(WORDS, k=rng.randint(1, 8)))
-        for _ in range(60)
-    ]
-    pairs += [(["a", "dog"], ["dog", "a"]), (["a", "dog"], ["a", "dog", "ran"]), (["a"], ["the"])]
-    sort_ratio, set_ratio = fuzzy_match([a for a, _ in pairs], [b for _, b in pairs])
-    for (one, other), found_sort, found_set in zip(pairs, sort_ratio, set_ratio, strict=True):
-        expected = similarity(" ".join(sorted(one)), " ".join(sorted(other)))
-        assert found_sort == pytest.approx(expected, abs=1e-9)
-        assert found_set == pytest.approx(by_set(one, other), abs=1e-9)
-    assert sort_ratio[-3:].tolist() == pytest.approx([1, 10 / 14, similarity("a", "the")])
-    assert set_ratio[-2] == 1
 
 
 @pytest.fixture
