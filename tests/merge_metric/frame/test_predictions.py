@@ -38,21 +38,12 @@ ROWS: Rows = [
 DISTRIBUTIONS = [[0.25, 0.25, 0.5], [1, 0, 0], [0.2, 0.6, 0.195]]
 
 
-def write_as(path: Path, rows: Rows) -> Path:
-    if path.suffix in (".parquet", ".jsonl"):
-        return write_plain(path, rows)
-    cells = [["" if v is None else str(v) for v in row.values()] for row in rows]
-    between = "," if path.suffix == ".csv" else "\t"
-    path.write_text("".join(between.join(item) + "\n" for item in ([*rows[0]], *cells)))
-    return path
-
-
 Write = Callable[[Rows], Path]
 
 
 @pytest.fixture(params=["jsonl", "parquet"])
 def write(request: pytest.FixtureRequest, tmp_path: Path) -> Write:
-    return lambda rows: write_as(tmp_path / f"predictions.{request.param}", rows)
+    return lambda rows: write_plain(tmp_path / f"predictions.{request.param}", rows)
 
 
 def changed(row: int, **columns: Any) -> Rows:
@@ -116,7 +107,15 @@ def test_lines_may_be_blank_compressed_or_from_windows(tmp_path: Path) -> None:
     assert read_predictions(tmp_path / "p.jsonl").to_pylist() == ROWS
     assert read_predictions(tmp_path / "p.jsonl.gz").to_pylist() == ROWS
     (tmp_path / "label=0").mkdir()  # which pyarrow would take for a column
-    assert read_predictions(write_as(tmp_path / "label=0/p.parquet", ROWS)).to_pylist() == ROWS
+    assert read_predictions(write_plain(tmp_path / "label=0/p.parquet", ROWS)).to_pylist() == ROWS
+
+
+def test_csv_with_blank_lines_and_lists(tmp_path: Path) -> None:
+    """Delimiters, byte order marks, spaces and names of labels in any case are in the record."""
+    rows = [{**row, "probabilities": p} for row, p in zip(ROWS, DISTRIBUTIONS, strict=True)]
+    lines = [",".join(rows[0]), "", *(",".join(f'"{v}"' for v in row.values()) for row in rows)]
+    (tmp_path / "p.csv").write_text("\n".join(lines))
+    assert read_predictions(tmp_path / "p.csv").to_pylist() == rows
 
 
 def test_a_list_is_not_closed_in_another_row(tmp_path: Path) -> None:
@@ -160,7 +159,7 @@ def test_written_files_read_back(suffix: str, tmp_path: Path) -> None:
 
 
 def test_wrong_predictions_are_not_written(tmp_path: Path) -> None:
-    path = write_as(tmp_path / "p.jsonl", ROWS)
+    path = write_plain(tmp_path / "p.jsonl", ROWS)
     before = path.read_bytes()
     with pytest.raises(ValueError, match="to write: row 2: prediction: expected one of"):
         write_predictions(path, pa.Table.from_pylist(changed(1, prediction=5)))
