@@ -1,15 +1,12 @@
 """Datasets with paraphrases, and predictions with probabilities, to compute by hand."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from helpers.analysed import make_run
 from helpers.dataset_files import write_problems
-from helpers.metric_oracle import Row
 from merge_dataset.schema import PARAPHRASE
-from merge_metric.frame.joined import Frame
 
 LETTERS = "ENC"
 
@@ -60,14 +57,3 @@ def distribution(answer: int, key: str) -> list[float]:
     rng = random.Random(key)
     weights = [rng.random() + (1.5 if label == answer else 0) for label in range(3)]
     return [weight / sum(weights) for weight in weights]
-
-
-def run_with_probabilities(
-    rows: Sequence[Row], columns: Mapping[str, Any], model: str = "a", config: str = "snli"
-) -> tuple[Frame, list[list[float]], list[list[float]]]:
-    """A run of an oracle's rows with random probabilities, and those of variants and seeds."""
-    labels = ("entailment", "neutral", "contradiction")
-    after = [distribution(labels.index(r.prediction), f"{model}{n}") for n, r in enumerate(rows)]
-    before = [distribution(labels.index(r.own), f"{model}{r.seed_id}") for r in rows]
-    given = {**columns, "probabilities": after, "seed_probabilities": before}
-    return make_run(model, config, given), after, before

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.analysed import given, run
+from helpers.analysed import given, make_run, run
 from helpers.dataset_files import write_predictions
 from helpers.metric_oracle import columns, problems
-from helpers.sensitivity_data import LETTERS, answer_rows, run_with_probabilities, write_lines
+from helpers.sensitivity_data import LETTERS, answer_rows, write_lines
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss
 
@@ -240,8 +240,8 @@ def test_intervals_are_those_of_repeated_seeds(made: Made) -> None:
 
 
 def test_where_nothing_changes_there_is_nothing_to_say() -> None:
-    rows = problems("E E EE")
-    one, *_ = run_with_probabilities(rows, columns(rows))
+    sure = dict.fromkeys(("probabilities", "seed_probabilities"), [[0.8, 0.1, 0.1]] * 2)
+    one = make_run("a", "snli", columns(problems("E E EE")) | sure)
     (row,) = shift(given(one)).rows
     assert (row["n_changed"], row["jsd_changed"], row["ks_changed"]) == (0, None, None)
     assert row["jsd_unchanged"] is not None

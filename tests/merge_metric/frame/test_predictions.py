@@ -72,6 +72,8 @@ def test_columns_that_may_be_absent(write: Write) -> None:
     # An empty column is another error than a missing one.
     with pytest.raises(ValueError, match=r"1: label: expected a value, got none \(3"):
         read_predictions(write([{**row, "label": None} for row in ROWS]))
+    with pytest.raises(ValueError, match=r"1: probabilities: .* with the sum 1, got"):
+        read_predictions(write([{**row, "probabilities": [0.5, 0.4, 0.05]} for row in ROWS]))
     # Digests of texts are kept, even if some rows have none.
     digests = ["md5:00ff00ff00ff00ff", None, "md5:0123456789abcdef"]
     rows = [{**row, "text_digest": d} for row, d in zip(ROWS, digests, strict=True)]
