@@ -135,27 +135,21 @@ def names_of(rows: Sequence[Row]) -> list[str]:
 def signals_of(name: str, row: Row) -> dict[str, Any]:
     rng = random.Random(name)
     return {
-        "log_odds": 4 * rng.random(),
-        "mlm_count": len(dict(row.groups)["mlm"]),
-        "zipf_frequency": rng.gauss(4, 1),
-        "number_changed": rng.choice((True, False, None)),
+        "log_odds": 4 * rng.random(), "mlm_count": len(dict(row.groups)["mlm"]),
+        "zipf_frequency": rng.gauss(4, 1), "number_changed": rng.choice((True, False, None)),
         "article_fits": rng.choice((True, None, None)),
-    }
+    }  # fmt: skip
 
 
 def write_dataset(folder: Path, rows: Sequence[Row], source: str = "s") -> Path:
     variants = [
         {
-            "variant_id": name,
-            "seed_id": row.seed_id,
-            "label": LABELS.index(row.gold),
-            "word_class": dict(row.groups)["word"][0],
-            "mlms": list(dict(row.groups)["mlm"]),
-            **signals_of(name, row),
-            "subsamples": list(row.subsamples),
+            "variant_id": name, "seed_id": row.seed_id, "label": LABELS.index(row.gold),
+            "word_class": dict(row.groups)["word"][0], "mlms": list(dict(row.groups)["mlm"]),
+            **signals_of(name, row), "subsamples": list(row.subsamples),
         }
         for name, row in zip(names_of(rows), rows, strict=True)
-    ]
+    ]  # fmt: skip
     return write_source(folder, seed_rows(rows), variants)
 
 

@@ -49,18 +49,13 @@ class Problems:
                 filled = [_fill(text, original | {word: new}) for text in (premise, hypothesis)]
                 row = {
                     "variant_id": variant_id(seed["seed_id"], word_class, word, new),
-                    "premise": filled[0][0],
-                    "hypothesis": filled[1][0],
-                    "word_class": word_class,
-                    "original": word,
-                    "replacement": new,
-                    "premise_spans": filled[0][1][word],
-                    "hypothesis_spans": filled[1][1][word],
-                    "mlms": ["some/mlm"],
-                    "log_odds": 0.3 + 0.1 * number,
+                    "premise": filled[0][0], "hypothesis": filled[1][0],
+                    "word_class": word_class, "original": word, "replacement": new,
+                    "premise_spans": filled[0][1][word], "hypothesis_spans": filled[1][1][word],
+                    "mlms": ["some/mlm"], "log_odds": 0.3 + 0.1 * number,
                     "number_changed": number % 2 == 1,
                     "subsamples": sorted({number % 3, (number + 1) % 3}),
-                }
+                }  # fmt: skip
                 self.variants.append(seed | row)
 
     def paraphrase(self, name: str, *texts: str) -> None:
@@ -73,19 +68,11 @@ class Problems:
             for rows in (self.seeds, self.variants)
         )
         if provenance is None:
-            provenance = run_manifest(
-                self.source,
-                mlms=[_MLM],
-                problems={"read": 1200, "unlabelled": 0, "kept": 1100},
-                source_data={"description": "snli_test.jsonl", "sha256": "beef"},
-            )
-        return write_source(
-            folder,
-            seeds,
-            variants,
-            provenance=provenance,
-            paraphrase_provenance=describe(manifest(self.source)),
-        )
+            counts = {"read": 1200, "unlabelled": 0, "kept": 1100}
+            data = {"description": "snli_test.jsonl", "sha256": "beef"}
+            provenance = run_manifest(self.source, mlms=[_MLM], problems=counts, source_data=data)
+        both = {"provenance": provenance, "paraphrase_provenance": describe(manifest(self.source))}
+        return write_source(folder, seeds, variants, **both)
 
     def predictions(self, ability: float, key: str) -> list[Row]:
         """Rows of a predictions file; the higher the ability (0 to 1), the more are right."""

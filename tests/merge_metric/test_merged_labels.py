@@ -82,12 +82,9 @@ def predicted(gold_as: dict[str, str], *, probabilities: bool = True) -> list[di
     rows = []
     for n, (gold, own, others) in enumerate(answers()):
         for word, text in zip(("", *WORDS), (own, *others), strict=True):
-            row = {
-                "variant_id": f"rte:{n}" + (f"/noun/dog/{word}" if word else ""),
-                "seed_id": f"rte:{n}",
-                "label": gold_as.get(gold, gold),
-                "prediction": text,
-            }
+            name = f"rte:{n}" + (f"/noun/dog/{word}" if word else "")
+            row = {"variant_id": name, "seed_id": f"rte:{n}", "label": gold_as.get(gold, gold)}
+            row["prediction"] = text
             if probabilities:  # the sum of the others may be higher: answers are mapped, not summed
                 row["probabilities"] = [0.4 if label == text else 0.3 for label in LABELS]
             rows.append(row)

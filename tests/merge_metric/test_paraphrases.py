@@ -48,12 +48,8 @@ def predicted(
 ) -> Path:
     """Write predictions for the problems whose ids begin with one of the names."""
     rows: list[dict[str, Any]] = [
-        {
-            "variant_id": name,
-            "seed_id": name.partition("/")[0],
-            "label": label,
-            "prediction": wrong.get(name, label),
-        }
+        {"variant_id": name, "seed_id": name.partition("/")[0], "label": label}
+        | {"prediction": wrong.get(name, label)}
         for name, (_, _, label) in PROBLEMS.items()
         if name.startswith(names) and name not in without
     ]

@@ -114,14 +114,7 @@ def _answers(problems: pa.Table, rng: np.random.Generator, schema: pa.Schema) ->
     shares = np.full((len(label), 3), 0.1)
     shares[np.arange(len(label)), prediction] = 0.8
     offsets = np.arange(0, 3 * len(label) + 1, 3, dtype=np.int32)
-    return pa.table(
-        [
-            problems["variant_id"],
-            problems["seed_id"],
-            label,
-            prediction,
-            to_hex(text_digests(problems, ("premise", "hypothesis"))),
-            pa.ListArray.from_arrays(offsets, shares.ravel()),
-        ],
-        schema=schema,
-    )
+    digests = to_hex(text_digests(problems, ("premise", "hypothesis")))
+    probabilities = pa.ListArray.from_arrays(offsets, shares.ravel())
+    ids = problems["variant_id"], problems["seed_id"]
+    return pa.table([*ids, label, prediction, digests, probabilities], schema=schema)

@@ -178,14 +178,10 @@ class Measurement:
         folder = FOLDER / "rows"
         folder.mkdir(parents=True, exist_ok=True)
         result = {
-            "section": self.section,
-            "name": self.name,
-            "date": time.strftime("%Y-%m-%d %H:%M"),
-            "commit": commit(),
-            "machine": machine(),
+            "section": self.section, "name": self.name, "date": time.strftime("%Y-%m-%d %H:%M"),
+            "commit": commit(), "machine": machine(), "rows": [_in_json(row) for row in rows],
             "load": [round(self.load_before, 1), round(os.getloadavg()[0], 1)],
-            "rows": [_in_json(row) for row in rows],
-        }
+        }  # fmt: skip
         _write(folder / f"{self.section}-{self.name}.json", json.dumps(result, indent=1))
         merge()
         print("", *(_line(row, result) for row in result["rows"]), sep="\n")

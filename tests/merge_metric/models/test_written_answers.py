@@ -26,13 +26,9 @@ from merge_metric.predict.driver import predict
 PROMPT = read_prompt("none")
 FURTHER = "Premise: It rains.\nHypothesis: It pours.\nAnswer: C"
 SAID = [
-    "A",
-    f"**B**\r\n\r\n{FURTHER}",
-    "<think>A</think>The answer is (C).",
-    "I cannot tell.",
-    "",
+    "A", f"**B**\r\n\r\n{FURTHER}", "<think>A</think>The answer is (C).", "I cannot tell.", "",
     '{"answer": "B"}',
-]
+]  # fmt: skip
 CODES = [0, 1, 2, NO_LABEL, NO_LABEL, 1]
 PAIRS = [(f"Premise {n}.", f"Hypothesis {n}.") for n in range(len(SAID))]
 
