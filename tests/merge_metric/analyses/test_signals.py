@@ -112,18 +112,6 @@ def test_bins_by_hand() -> None:
     assert parts(signal(1, NAN), 2, is_answer=True) == {"yes": [1]}
 
 
-def test_every_known_value_is_in_one_bin() -> None:
-    rng = random.Random(3)
-    for _ in range(100):
-        values = [rng.choice([NAN, *range(9)]) for _ in range(rng.randint(1, 60))]
-        some = signal(*values)
-        if np.isnan(some).all():
-            continue
-        masks = np.array([mask for _, mask in bins_of(some, rng.randint(2, 6))])
-        assert masks.any(1).all()
-        assert np.array_equal(masks.sum(0), ~np.isnan(some))
-
-
 def test_the_best_by_limits_of_other_seeds() -> None:
     """Each variant is compared with a quantile of the variants of other folds; and by hand."""
     rng = np.random.default_rng(4)
