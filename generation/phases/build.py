@@ -396,7 +396,7 @@ def _require_scorers(
         wanted, names = config.lm, {made_by[CAUSAL]["name"]} if CAUSAL in made_by else set()
         is_right = names == {*mlm_names([wanted])}
     else:
-        wanted, names = "the masked LMs, in their revisions", set()
+        wanted = "the masked LMs, in their revisions"
         scored, of_asked, of_used = (
             {(mlm["name"], mlm["revision"]) for mlm in mlms}
             for mlms in (made_by.get("mlms", ()), asked, used)

@@ -93,19 +93,11 @@ class Endpoint:
         retries: int = 6,
         backoff: float = 1.0,
     ) -> None:
-        """Prepare to ask at a path below the server's URL.
+        """Prepare to ask at a path below the server's URL; ValueError if it, or the key, is none.
 
-        Args:
-            request: The server and the settings of requests.
-            path: Of the endpoint.
-            api_key: The key, where a program has it.
-            timeout: Seconds without a byte after which a request counts as broken.
-            retries: How often a request is repeated that failed for what may pass.
-            backoff: Seconds before the first repetition, doubled with each, up to a minute; the
-                server's `Retry-After` takes precedence.
-
-        Raises:
-            ValueError: the URL is none, or the key is not set or cannot stand in a header.
+        `timeout` is in seconds without a byte. What failed for what may pass is asked again
+        `retries` times, first after `backoff` seconds, then twice as many each time, up to a
+        minute; the server's `Retry-After` takes precedence.
         """
         import httpx
 
