@@ -1,4 +1,4 @@
-"""What reports are made of, and the documents that are made of it."""
+"""Evidence of a report, and the documents that are made of it."""
 
 import json
 import logging
