@@ -99,19 +99,6 @@ def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) ->
         clusters = Clusters(cluster, text_codes(first))
     about = ("right", "fluency", "reasoning", "good")
     outcomes = {key: _floats(table, key) for key in about if key in table.column_names}
-    pending = list[tuple[Row, str, Callable[[Floats], Floats]]]()
-
-    def put(row: Row, figures: Figures) -> None:
-        row |= {key: value for key, (value, _) in figures.items()}
-        for key, (value, of) in figures.items() if settings.n_bootstrap else ():
-            if of is not None:
-                row[f"{key}_ci"] = None
-                if value is not None:
-                    pending.append((row, key, of))
-
-    def of_pending(weights: Floats) -> dict[int, Floats]:
-        return {number: of(weights) for number, (*_, of) in enumerate(pending)}
-
     for name in variants.columns:
         values = _floats(table, name)
         known = ~np.isnan(values)
@@ -122,7 +109,7 @@ def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) ->
         if name == QUALITY and "good" in outcomes:
             parts += best_of(values, known & ~np.isnan(outcomes["good"]), seed, settings.rng_seed)
         parts += [] if known.all() else [(NONE, ~known)]
-        rows = []
+        made = list[tuple[Row, list[Figures]]]()
         for bin_name, part in parts:
             row: Row = {
                 "config": variants.config,
@@ -136,17 +123,36 @@ def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) ->
             }
             if bin_name != NONE:
                 row |= {"lowest": float(values[part].min()), "highest": float(values[part].max())}
-            for figures in _outcomes(outcomes, part, seed, n_seeds):
-                put(row, figures)
-            rows.append(row)
-        for figures in _correlations(values, known, outcomes, seed, n_seeds):
-            put(rows[0], figures)
-        with np.errstate(invalid="ignore"):  # 0/0: no such variant was drawn
-            bounds = intervals(of_pending, n_seeds, settings, clusters)
-        for number, (row, key, _) in enumerate(pending):
-            row[f"{key}_ci"] = bounds[number]
-        pending.clear()
-        yield from rows
+            made.append((row, list(_outcomes(outcomes, part, seed, n_seeds))))
+        made[0][1].extend(_correlations(values, known, outcomes, seed, n_seeds))
+        yield from _with_figures(made, n_seeds, settings, clusters)
+
+
+def _with_figures(
+    made: Sequence[tuple[Row, Sequence[Figures]]],
+    n_seeds: int,
+    settings: Settings,
+    clusters: Clusters | None,
+) -> Iterator[Row]:
+    """Yield rows with the values of their figures and, if asked for, their intervals."""
+    functions = {
+        (number, key): of
+        for number, (_, parts) in enumerate(made)
+        for figures in parts
+        for key, (value, of) in figures.items()
+        if of is not None and value is not None
+    }
+    with np.errstate(invalid="ignore"):  # 0/0: no such variant was drawn
+        bounds = intervals(
+            lambda w: {name: of(w) for name, of in functions.items()}, n_seeds, settings, clusters
+        )
+    for number, (row, parts) in enumerate(made):
+        for figures in parts:
+            row |= {key: value for key, (value, _) in figures.items()}
+            for key, (_, of) in figures.items() if settings.n_bootstrap else ():
+                if of is not None:
+                    row[f"{key}_ci"] = bounds.get((number, key))
+        yield row
 
 
 def _outcomes(
