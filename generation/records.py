@@ -201,10 +201,10 @@ def substitute(
     >>> substitute("a boy and a dog", [(0, 1), (2, 5), (12, 15)], ["an", "owl", "cat"])
     ('an owl and a cat', ((0, 2), (3, 6), (13, 16)))
     """
-    if isinstance(word, str) and len(spans) == 1:  # same as below, the most frequent case
-        ((start, end),) = spans
-        return text[:start] + word + text[end:], ((start, start + len(word)),)
     words = [word] * len(spans) if isinstance(word, str) else word
+    if len(spans) == 1:  # same as below, the most frequent case
+        ((start, end),), (put,) = spans, words
+        return text[:start] + put + text[end:], ((start, start + len(put)),)
     parts, new_spans, done, length = [], [], 0, 0
     for (start, end), put in zip(spans, words, strict=True):
         parts += [text[done:start], put]

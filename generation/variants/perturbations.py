@@ -19,6 +19,7 @@ from generation.problems.tagging import TaggedProblems
 from generation.records import (
     REPLACEMENT_KEY,
     Sentence,
+    Span,
     TextEdits,
     Token,
     sorted_replacements,
@@ -104,11 +105,11 @@ class Perturbation:
 
     def text_edits(self) -> list[TextEdits]:
         """Return for each text the spans that change, in order, and their new words."""
-        by_text: list[TextEdits] = []
-        for text in range(len(self.sentences)):
-            own = sorted((self.token(e).span, e.word) for e in self.edits if e.text == text)
-            by_text.append(([span for span, _ in own], [word for _, word in own]))
-        return by_text
+        by_text: list[list[tuple[Span, str]]] = [[] for _ in self.sentences]
+        for edit in self.edits:
+            by_text[edit.text].append((self.token(edit).span, edit.word))
+        every = map(sorted, by_text)
+        return [([span for span, _ in own], [word for _, word in own]) for own in every]
 
 
 def keys_of(rows: pa.Table) -> list[Key]:
