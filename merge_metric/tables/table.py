@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from io import StringIO
 from itertools import takewhile
 from pathlib import Path
@@ -384,6 +385,7 @@ PACKAGES: Final = (r"\usepackage[T1]{fontenc}", r"\usepackage{adjustbox,array,bo
 """Preamble lines that load the LaTeX packages of the tables."""
 
 
+@cache
 def _template(name: str) -> jinja2.Template:
     """Read a template beside this file; in LaTeX, braces are its own."""
     import jinja2
