@@ -126,19 +126,18 @@ class ProblemReader:
             if of_labels.total() == config.limit:
                 break
             label, texts, votes = "", tuple[str, ...](), tuple[str, ...]()
-            problem, remedy = row.problem, row.remedy
+            problem, advice = row.problem, [row.remedy]
             try:
                 label, texts, votes = ("", (), ()) if problem else self._parts(row)
             except ValueError as error:
                 problem, *advice = error.args
-                remedy = row.remedy or "".join(advice)
             row_id = self._id_of(row, texts, label)
             name = str(number if row_id in (None, "") else row_id)
             name = unique(_SURROGATE.sub("\ufffd", name), row.where)
             seed_id = f"{config.source}:{name}"
             if problem:
                 bad.append({"seed_id": seed_id, "row": row.where, "problem": problem})
-                remedies.append(remedy)
+                remedies += advice
             elif not label:
                 unlabelled.append(seed_id)
             else:
@@ -208,7 +207,8 @@ class ProblemReader:
         is_two = self.format.labels == LABELS and text.lower().startswith("no")
         raise ValueError(
             f"expected a label out of {known}, got {_shown(text)}",
-            f"{_TWO_CLASSES}; {_OTHER_LABELS}" if is_two else _OTHER_LABELS,
+            *([_TWO_CLASSES] if is_two else []),
+            _OTHER_LABELS,
         )
 
     def _tell(self, of_labels: Counter[str], unlabelled: int, skipped_rows: Path | None) -> None:

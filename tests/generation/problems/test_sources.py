@@ -411,6 +411,10 @@ def test_data_of_two_classes_are_found(
     with pytest.raises(ValueError, match="got 'not_entailment'") as caught:
         loaded(Config(source="rte", dataset="a/rte"))
     assert "data of two classes keep them with `labels`" in str(caught.value)
+    hub["table"] = hub_table([0, 1] * 10, datasets.ClassLabel(names=["maybe", "not_entailment"]))
+    with pytest.raises(ValueError, match="got 'maybe'") as caught:
+        loaded(Config(source="rte", dataset="a/rte"))
+    assert str(caught.value).count("`label_map` says") == 1
     caplog.set_level("WARNING")
     hub["table"] = hub_table([0, 1] * 10)
     loaded(Config(source="hans", dataset="a/hans"))
