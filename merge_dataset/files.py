@@ -407,6 +407,8 @@ def naming_damage(
         yield
     except (ValueError, OSError, pa.ArrowException, *others) as error:
         path.open("rb").close()  # what the system has against it, it says better
+        if isinstance(error, ValueError) and str(error).startswith(f"{path}: "):
+            raise  # of a line of text: it says all this
         cure = "restore it from a copy, or make it anew"
         if isinstance(error, UnicodeEncodeError):
             cure = "rename it, as pyarrow opens only names in UTF-8"

@@ -348,10 +348,13 @@ def _drop_repeated_seeds(model: AnswerTable, given: str) -> int:
         "ORDER BY answer"
     ).to_pylist()
     if wrong := list(dict.fromkeys(row["variant_id"] for row in again if row["wrong"])):
+        advice = "if they are of different models, give each a name: NAME=FILE"
+        if not model.name:  # of `score`, which takes one model
+            advice = "score those of other models, or of other runs, by themselves"
         raise ValueError(
             f"expected {model.where} to answer different problems, as all are of the "
             f"model {model.name or 'scored'}, got several answers to {len(wrong):,} problems, such "
-            f"as {wrong[0]!r}; if they are of different models, give each a name: NAME=FILE"
+            f"as {wrong[0]!r}; {advice}"
         )
     numbers = ", ".join(str(row["answer"]) for row in again)
     engine.execute(f"DELETE FROM {model.answers} WHERE answer IN ({numbers or -1})")

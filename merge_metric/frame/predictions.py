@@ -141,6 +141,11 @@ def open_predictions(
     Labels are those of the dataset's problems; without a dataset, those in the file, or NLI's. They
     are merged as asked or else as the file's description says.
     """
+    if path.is_dir():
+        logs = [log for name in ("samples_*.jsonl", "*.eval") for log in sorted(path.rglob(name))]
+        listed = " ".join(map(str, logs[:3])) + " …" * (len(logs) > 3)
+        advice = f"; give the logs of one model by name: {listed}" if logs else ""
+        raise ValueError(f"{path}: expected a predictions file, got a folder{advice}")
     suffix_of(path, (*SUFFIXES, *CSV, *INSPECT))
     with ExitStack() as kept:
         stored = path

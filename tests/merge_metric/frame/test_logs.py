@@ -294,6 +294,27 @@ def test_answers_without_scores_in_other_words(folder: Path, rows: Rows, tmp_pat
         read_predictions(path, folder)
 
 
+def test_a_log_cut_in_mid_line(folder: Path, rows: Rows, tmp_path: Path) -> None:
+    path = writing(tmp_path / "samples_it.jsonl", rows, "It is {}.")
+    path.write_text(path.read_text()[:-40])
+    cut = r"samples_it\.jsonl: line \d+: expected a JSON object per line, got '[^;]*$"
+    with pytest.raises(ValueError, match=cut):
+        read_predictions(path, folder)
+
+
+def test_a_folder_of_logs(folder: Path, rows: Rows, tmp_path: Path) -> None:
+    path = writing(tmp_path / "samples_it.jsonl", rows, "It is {}.")
+    with pytest.raises(ValueError, match="a folder; give the logs of one model by name: ") as told:
+        score_file(tmp_path, folder)
+    assert str(told.value).endswith(f": {path}")
+
+
+def test_several_logs_of_one_model(folder: Path, rows: Rows, tmp_path: Path) -> None:
+    path = writing(tmp_path / "samples_it.jsonl", rows, "It is {}.")
+    with pytest.raises(ValueError, match="score those of other models, or of other runs, by"):
+        score_file([path, path], folder)
+
+
 def test_without_a_dataset(folder: Path, rows: Rows, tmp_path: Path) -> None:
     assert score_file(FORMS["Inspect, ours"](tmp_path, rows), n_bootstrap=0)
     other = FORMS["Inspect, JSON"](tmp_path, rows)
