@@ -73,8 +73,12 @@ def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
 def request_of(entry: Preset, request: ModelRequest) -> ModelRequest:
     """Fill a preset's model into a request; without a document, seeds decide its label order."""
     of_seeds = "seeds" if entry.label_order == "seeds" else None
-    order = request.label_order if entry.kind == "classifier" else None
-    return replace(request, model=entry.model, kind=entry.kind, label_order=order or of_seeds)
+    order, shots = None, request.shots
+    if entry.kind == "classifier":
+        order, shots = request.label_order, "auto"
+    return replace(
+        request, model=entry.model, kind=entry.kind, label_order=order or of_seeds, shots=shots
+    )
 
 
 def on_hub(presets: Sequence[Preset], only: Sequence[str] = ()) -> list[Preset]:

@@ -287,6 +287,8 @@ def test_settings_that_are_none() -> None:
          "max_requests: expected only for a model on a server, got 9"),
         ({"answers": "words", "base_url": None, "kind": "classifier"},
          "answers: expected only of language models, got words"),
+        ({"base_url": None, "kind": "classifier", "shots": "mix"},
+         "shots: expected only of language models, got mix"),
     ],
 )  # fmt: skip
 def test_settings_that_play_no_part(options: dict[str, Any], message: str) -> None:

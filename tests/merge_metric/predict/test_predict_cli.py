@@ -148,7 +148,8 @@ def test_all_that_is_wrong_with_a_preset_is_told_first(predict: Run, preset: lis
     assert "nothing says which class is which label" in lines[-2]
     assert lines[-1] == "to run the others: --only First,Last"
     assert not Path("all").exists()
-    predict("--preset", "mine", "--only", "First,Last", "--out", "all")
+    # The examples are for the language models of a list.
+    predict("--preset", "mine", "--only", "First,Last", "--shots", "mix", "--out", "all")
 
 
 @pytest.mark.slow
