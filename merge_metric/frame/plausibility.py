@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from statistics import NormalDist
 from typing import Any, Final
 
@@ -133,7 +134,8 @@ def tell_of_answers(where: str, tally: AnswerTally, metadata: Mapping[str, Any])
     # This baseline always predicts one label; a judge's scores have no gold labels.
     if is_majority or "trial" in metadata or not len(tally.gold):
         return
-    for sentence in (*_doubts_of_labels(tally), *_doubts_of_seeds(tally, metadata)):
+    doubts = _doubts_of_labels(tally), _doubts_of_letters(tally, metadata)
+    for sentence in (*chain(*doubts), *_doubts_of_seeds(tally, metadata)):
         log.warning("%s: warning: %s", where, sentence)
 
 
@@ -166,6 +168,22 @@ def _doubts_of_labels(tally: AnswerTally) -> Iterator[str]:
     n_seeds = int(tally.is_seed.sum())
     if n_seeds >= FEWEST and (sentence := never_gold(tally.labels, of_gold, of_predicted)):
         yield sentence
+
+
+def _doubts_of_letters(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence if a letter, always that of one label, is taken far too often."""
+    if "letter_A" not in metadata or "letters_seed" in metadata or len(tally.gold) < _ENOUGH:
+        return
+    gold, answers = tally.counts.sum(axis=1), tally.counts[:, :-1].sum(axis=0)
+    shares = answers / max(1, answers.sum()), gold / gold.sum()
+    most = int((shares[0] - shares[1]).argmax())
+    share, share_of_gold = (float(of[most]) for of in shares)
+    if share - share_of_gold > FAR_BETTER:
+        yield (
+            f"takes the letter of {tally.labels[most]} in {as_percent(share)} of its answers, "
+            f"where {as_percent(share_of_gold)} of the gold labels are that: is it the letter that "
+            "it likes? Run it with `shuffle_letters`, too"
+        )
 
 
 def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterator[str]:

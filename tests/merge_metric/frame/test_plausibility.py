@@ -80,6 +80,21 @@ def test_labels_that_are_never_said(caplog: pytest.LogCaptureFixture) -> None:
     assert len(told(gold, always, caplog, {"kind": "baseline", "name": "hypothesis-only"})) == 1
 
 
+def test_a_letter_that_is_taken_too_often(caplog: pytest.LogCaptureFixture) -> None:
+    gold = np.arange(300) % 3
+    often = np.where(np.arange(300) < 150, 0, gold)
+    by_letters = {"letter_A": 200, "letter_B": 50, "letter_C": 50}
+    (message,) = told(gold, often, caplog, by_letters)
+    assert message == (
+        "m: warning: takes the letter of entailment in 66.7% of its answers, where 33.3% of the "
+        "gold labels are that: is it the letter that it likes? Run it with `shuffle_letters`, too"
+    )
+    assert told(gold, often, caplog) == []
+    assert told(gold, often, caplog, by_letters | {"letters_seed": 0}) == []
+    less = np.where(np.arange(300) < 80, 0, gold)
+    assert told(gold, less, caplog, by_letters) == []
+
+
 def test_orders_of_labels(caplog: pytest.LogCaptureFixture) -> None:
     gold = np.arange(120) % 3
     turned = (gold + 1) % 3
