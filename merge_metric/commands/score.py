@@ -169,6 +169,11 @@ def score_command(
     for name in ("reporting", "good"):
         if getattr(beside, name) and dataset is None:
             raise ValueError(f"--{name}: expected the --dataset that the figures are of")
+    if beside.good and shown.output == "csv":
+        raise ValueError(
+            "--good: expected another format than csv, which has one table; merge-nli analyse good "
+            "--format csv writes the figures on good variants"
+        )
     settings = Settings(shown.ct, n_bootstrap, shown.rng_seed)
     more = [figure_named(key, shown.ct) for key in beside.figure or ()]
     gates = read_gates(beside.require or (), shown.ct)
@@ -221,8 +226,6 @@ def _text_of(
         case "json":
             good = {"good": contrast.as_dict()} if contrast else {}
             return to_json(about | {"results": results} | good)
-        case "csv" if contrast:  # one table only
-            return contrast.to_csv()
         case "text":
             text = scores_text(results, shown.ct, more=more, cluster=cluster, explain=shown.explain)
             return text + (f"\n\n\n{contrast.to_text()}" if contrast else "")

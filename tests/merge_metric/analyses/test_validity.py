@@ -247,7 +247,8 @@ def test_good_variants_in_commands(rated: Rated, tmp_path: Path) -> None:
     assert "--good: expected the --dataset" in refused("score", common[0], "--good")
     assert "Good variants beside as many of all" in text
     assert scored["results"]["snli"]["signature"] in text
-    assert run("score", *common, "--good", "--format", "csv").stdout.count("as many of all") == 1
+    assert "analyse good --format csv" in refused("score", *common, "--good", "--format", "csv")
+    assert run("analyse", "good", *common, "--format", "csv").stdout.count("as many of all") == 1
     run("report", *common, "--out", tmp_path / "r.json")
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["good"]["rows"] == [whole, good]
