@@ -60,6 +60,8 @@ class Evaluation:
     """The predictions file; temporary unless `evaluate_model` was told where to write it."""
     allow_missing: bool = False
     """Whether only a sample of the seeds was asked about."""
+    settings: Settings = USUAL
+    """Threshold and bootstrap of the figures."""
 
     @classmethod
     def load(
@@ -85,7 +87,7 @@ class Evaluation:
         options |= {"allow_missing": allow_missing, "with_rows": False}
         frames = tuple(read_frames(source, folder, configs, **options))
         results = score_all(frames, settings, shown=False)
-        return cls(source.model, folder, results, frames, source.path, allow_missing)
+        return cls(source.model, folder, results, frames, source.path, allow_missing, settings)
 
     @property
     def merging(self) -> str:
@@ -185,6 +187,8 @@ class Evaluation:
     ) -> Path:
         """Write a report on this and other models; see `merge-nli report`.
 
+        Intervals are by this evaluation's clusters, replicates and seed; SV accuracy is at 90.
+
         Args:
             path: The file: .html, .md, .tex or .json.
             others: Models of the same dataset.
@@ -198,11 +202,15 @@ class Evaluation:
         from merge_metric.report.write import write_report
 
         every, file = self._beside(others), Path(path)
+        clusters = self.frames[0].counts.clusters
         evidence = gather_evidence(
             every,
             self.dataset,
             list(self.results),
             allow_missing=any(evaluation.allow_missing for evaluation in every),
+            cluster=clusters.name if clusters else "",
+            n_bootstrap=self.settings.n_bootstrap,
+            rng_seed=self.settings.rng_seed,
             tell=False,  # `evaluate_model` did
             merge_labels=str(same_merging({of.name: of.merging for of in every})),
         )
@@ -351,7 +359,7 @@ def evaluate_model(
         options: dict[str, Any] = {"allow_missing": is_sample, "with_rows": False, "tell": False}
         frames = tuple(read_frames([source], folder, configs, **options))
         results = {frame.config: score_frame(frame, settings) for frame in frames}
-        evaluation = Evaluation(called, folder, results, frames, path, is_sample)
+        evaluation = Evaluation(called, folder, results, frames, path, is_sample, settings)
         weakref.finalize(evaluation, kept.pop_all().close)  # a temporary file lives as long
     return evaluation
 

@@ -233,6 +233,10 @@ def test_clients_of_servers(folder: Path) -> None:
     assert set(seen) == {("Bearer sk-hidden-4711", "gpt")}
     assert b"hidden" not in result.predictions.read_bytes()
     assert result.results["snli"]["n_seeds"] == 1
+    with pytest.raises(ValueError, match="`allow_missing` scores the complete seeds"):
+        Evaluation.load(result.predictions, folder)
+    loaded = Evaluation.load(result.predictions, folder, allow_missing=True)
+    assert loaded["n_seeds"] == 1
 
 
 def test_results_are_those_of_the_commands(
@@ -255,6 +259,12 @@ def test_results_are_those_of_the_commands(
     report = first.report(tmp_path / "report.md", second)
     assert "scoring" not in capsys.readouterr().err, "a bar that nobody asked for"
     assert "# MERGE report: 2 models on snli" in report.read_text(encoding="utf-8")
+    again = Evaluation.load(files[0], folder, n_bootstrap=20, rng_seed=7, cluster="premise")
+    report = again.report(tmp_path / "report.json")
+    (configuration,) = json.loads(report.read_text(encoding="utf-8"))["configurations"]
+    (own,) = configuration["results"].values()
+    keys = ("n_clusters", "seed_accuracy_ci", "relaxed_fooling_rate_ci")
+    assert [own[key] for key in keys] == [again[key] for key in keys]
     text = str(first)
     assert text == first.summary().to_text()
     assert "100–100" in text
