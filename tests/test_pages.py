@@ -187,7 +187,8 @@ def test_your_own_mlm(
 
 @pytest.mark.slow
 def test_families_articles_and_joint_masking(here: Path, tmp_path: Path) -> None:
-    _, families, articles, joint = run_page("generation/README.md", tmp_path)
+    _, reasons, families, articles, joint = run_page("generation/README.md", tmp_path)
+    assert "\nless_probable (candidates): not more probable than the original (D5)\n" in reasons
     assert re.search(r"A \[(\w+)\] stirs the soup and another \[\1\] tastes", joint)
     assert "The cat [runs] here; it was [running] there before." in families
     assert re.search(r"\[an?\] \[", articles, flags=re.IGNORECASE)
