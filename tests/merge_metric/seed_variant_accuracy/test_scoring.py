@@ -201,77 +201,31 @@ def test_groups_are_distinct_values(values: list[Any], counts: dict[str, int]) -
     assert right["variant_accuracy"] == 0.5
 
 
-LABEL = st.sampled_from(LABELS)
-SEEDS = st.lists(
-    st.tuples(LABEL, LABEL, st.lists(LABEL, min_size=1, max_size=7)), min_size=1, max_size=9
-)
-"""Gold label, the seed's prediction and its variants' predictions, for each seed."""
-
-
-Seeds = list[tuple[str, str, list[str]]]
-
-
-def rows_of(seeds: Seeds) -> list[Row]:
-    return [
-        Row(f"s:{number}", gold, own, prediction)
-        for number, (gold, own, variants) in enumerate(seeds)
-        for prediction in variants
-    ]
-
-
-@st.composite
-def subsampled(draw: st.DrawFn) -> list[Row]:
-    """Draw rows in two or three subsamples, with every seed in all of them."""
-    count = draw(st.integers(2, 3))
-    chosen = st.sets(st.integers(0, count - 1))
-    rows = []
-    for row in rows_of(draw(SEEDS)):
-        first = not any(other.seed_id == row.seed_id for other in rows)
-        numbers = range(count) if first else sorted(draw(chosen))
-        rows.append(replace(row, subsamples=tuple(numbers)))
-    return rows
-
-
-def plain(rows: list[Row], **options: Any) -> dict[str, Any]:
-    return score(**columns(rows), **{"n_bootstrap": 0, **options})
-
-
-def without_signature(result: dict[str, Any]) -> dict[str, Any]:
+def figures_of(rows: Sequence[Row], **kinds: bool) -> dict[str, Any]:
+    """All that `score` says of rows but the signature, with intervals."""
+    result = score(**columns(rows, **kinds), n_bootstrap=10)
     return {key: value for key, value in result.items() if not key.startswith("signature")}
 
 
-@given(subsampled(), st.randoms(use_true_random=False), st.booleans())
-def test_row_order_changes_nothing(rows: list[Row], rng: random.Random, several: bool) -> None:
-    for number, row in enumerate(rows):
-        groups = (("odd", (str(number % 2),)),)
-        rows[number] = replace(row, groups=groups)
-    shuffled = list(rows)
-    rng.shuffle(shuffled)
-    shuffled = [replace(r, subsamples=tuple(reversed(r.subsamples))) for r in shuffled]
-    first, second = (
-        score(**columns(item, subsamples=several, groups=True), n_bootstrap=10)
-        for item in (rows, shuffled)
-    )
-    assert first == second
-
-
-@given(subsampled(), st.permutations(range(9)), st.booleans())
-def test_names_of_seeds_change_nothing(rows: list[Row], numbers: list[int], several: bool) -> None:
+@given(st.randoms(use_true_random=False), st.integers(0, 3))
+def test_order_and_names_change_nothing(rng: random.Random, subsamples: int) -> None:
+    """Rows, and the subsamples of each, stand in any order; ids are ints or strings."""
+    rows = random_problems(rng, seeds=rng.randint(1, 9), subsamples=subsamples)
+    kinds = {"subsamples": subsamples > 0, "groups": True}
+    shuffled = [replace(r, subsamples=r.subsamples[::-1]) for r in rng.sample(rows, len(rows))]
+    both = (score(**columns(item, **kinds), n_bootstrap=10) for item in (rows, shuffled))
+    assert next(both) == next(both)
+    numbers = rng.sample(range(9), 9)
     ints = [replace(row, seed_id=numbers[int(row.seed_id[2:])] - 4) for row in rows]
     strings = [replace(row, seed_id="zyxwvutsr"[row.seed_id]) for row in ints]
-    first, second, third = (
-        without_signature(score(**columns(item, subsamples=several), n_bootstrap=10))
-        for item in (rows, ints, strings)
-    )
-    assert first == second == third
+    expected = figures_of(rows, **kinds)
+    assert figures_of(ints, **kinds) == expected == figures_of(strings, **kinds)
 
 
-@given(SEEDS, st.integers(2, 4))
-def test_duplicating_all_variants_changes_nothing(seeds: Seeds, times: int) -> None:
-    rows = rows_of(seeds)
-    once, often = (
-        without_signature(score(**columns(item), n_bootstrap=10)) for item in (rows, rows * times)
-    )
+@given(st.randoms(use_true_random=False), st.integers(2, 4))
+def test_duplicating_all_variants_changes_nothing(rng: random.Random, times: int) -> None:
+    rows = random_problems(rng, seeds=rng.randint(1, 9))
+    once, often = figures_of(rows), figures_of(rows * times)
     results = [(often, once)]
     results += [(often["by_label"][label], once["by_label"][label]) for label in once["by_label"]]
     for a, b in results:
@@ -359,7 +313,8 @@ def test_equal_to_the_package_of_the_index() -> None:
             )
             for name, variants in oracle.by_seed(rows).items()
         ]
-        result = plain(rows, correctness_threshold=(ct := rng.randint(1, 100)))
+        ct = rng.randint(1, 100)
+        result = score(**columns(rows), correctness_threshold=ct, n_bootstrap=0)
         curve = result["sv_curve"]["accuracy"]
         assert curve == [package.mca(results, n / 100) for n in range(1, 101)]
         assert result["core_index"] == pytest.approx(package.core_index(results), abs=1e-12)
