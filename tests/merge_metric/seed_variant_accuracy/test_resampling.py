@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import metric_oracle as oracle
+from helpers.analysed import answered
 from helpers.metric_oracle import LABELS, Row, columns, problems, random_problems
 from hypothesis import given
 from hypothesis import strategies as st
@@ -145,24 +146,16 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     assert by_rows / simulations < 0.8
 
 
-def another_model(rng: random.Random, rows: Sequence[Row], wrong: float = 0.3) -> list[Row]:
-    def answer(gold: str) -> str:
-        return rng.choice(LABELS) if rng.random() < wrong else gold
-
-    own = {row.seed_id: answer(row.gold) for row in rows}
-    return [replace(r, own=own[r.seed_id], prediction=answer(r.gold)) for r in rows]
+Models = tuple[SeedCounts, SeedCounts, list[Row], list[Row]]
 
 
 @pytest.fixture
-def two_models() -> tuple[SeedCounts, SeedCounts, list[Row], list[Row]]:
+def two_models() -> Models:
     rng = random.Random(0)
-    first = another_model(rng, random_problems(rng, seeds=25), 0.2)
-    second = another_model(rng, first, 0.5)
+    first = answered(random_problems(rng, seeds=25), rng, 0.8)
+    second = answered(first, rng, 0.5)
     rng.shuffle(second)
     return counts_of(first), counts_of(second), first, second
-
-
-Models = tuple[SeedCounts, SeedCounts, list[Row], list[Row]]
 
 
 def test_comparison_says_both_figures_and_their_difference(two_models: Models) -> None:
