@@ -97,7 +97,7 @@ def test_quiet(files: tuple[Path, str, str]) -> None:
     done = subprocess.run(command, cwd=files[0].parent, capture_output=True, text=True, check=True)
     assert "seeds.csv: written" not in done.stderr
     assert "fewer than 30 seeds" in done.stderr
-    assert done.stdout.startswith("snli")
+    assert done.stdout.startswith("demo, averaged")
 
 
 @pytest.fixture
