@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from copy import deepcopy
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import Distribution
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 from unittest.mock import patch
 
 from merge_metric.models.model_files import (
@@ -307,15 +308,40 @@ def read_gguf_config(files: ModelFiles, name: str) -> Any:
 
 @contextmanager
 def quick_gguf() -> Iterator[None]:
-    """Have transformers read the fields of a GGUF file once, and four times as fast."""
+    """Have transformers read the fields of a GGUF file once, and much faster.
+
+    Of a vocabulary's arrays its own reader makes several objects per token, which take seconds.
+    """
     import gguf
     import numpy as np
+
+    array, text = gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.STRING
 
     class Reader(gguf.GGUFReader):
         def _build_fields(self, offs: int, count: int) -> int:
             data: Any = self.data.view(np.ndarray)  # slices of a memory map take microseconds
             self.data = data
             return int(super()._build_fields(offs, count))
+
+        def _get_field_parts(
+            self, orig_offs: int, raw_type: int
+        ) -> tuple[int, list[Any], Any, Any]:
+            if raw_type != array or self.byte_order != "I":
+                return super()._get_field_parts(orig_offs, raw_type)
+            data, parts, at = memoryview(cast(Any, self.data)), list[Any](), orig_offs + 12
+            number, count = struct.unpack_from("<IQ", data, orig_offs)
+            kind = gguf.GGUFValueType(number)
+            if kind == array:
+                return super()._get_field_parts(orig_offs, raw_type)
+            if kind == text:
+                for _ in range(count):
+                    start = at + 8
+                    at = start + struct.unpack_from("<Q", data, at)[0]
+                    parts.append(bytes(data[start:at]))
+            else:
+                values = self._get(at, self.gguf_scalar_to_np[kind], count)
+                parts, at = values[:, None].tolist(), at + values.nbytes
+            return at - orig_offs, parts, [*range(len(parts))], [array, kind][: 1 + (count > 0)]
 
     with patch.object(gguf, "GGUFReader", cache(Reader)):
         yield
