@@ -386,6 +386,13 @@ def test_a_row_per_seed_by_hand(files: tuple[Path, Path], tmp_path: Path) -> Non
     assert rows[0] == EXPECTED
     assert [(row["n_variants"], row["n_right"]) for row in rows] == [(3, 2), (5, 4), (2, 1)]
     assert [row["agreement"] for row in rows] == [pytest.approx(2 / 3), 0.8, 0.5]
+    lines = (made / "seeds.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == rows
+    with (made / "seeds.csv").open(encoding="utf-8", newline="") as file:
+        first, *others = csv.DictReader(file)
+    votes = {"annotator_labels": "entailment entailment contradiction"}
+    assert first == {key: str(value) for key, value in (EXPECTED | votes).items()}
+    assert others[0]["annotator_labels"] == ""
 
 
 def test_formulas_are_marked_for_spreadsheets(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from merge_metric.report import write
 from merge_metric.report.evidence import Evidence
 from merge_metric.report.sections import HEADLINE, MATCHING, RELAXED, cell, interval_text, shown
 from merge_metric.report.seeds import SourceSeeds
-from merge_metric.report.write import is_best, render_html
+from merge_metric.report.write import ACROSS, UP, is_best, render_html, step_path
 from merge_metric.seed_variant_accuracy.figures import Figure
 
 SV90 = next(column for column in HEADLINE if column.key == "sv_at_90")
@@ -121,6 +121,20 @@ def test_best_figures() -> None:
     assert [is_best(results, result, MATCHING) for result in results] == [True, True]
     results[0] |= threshold(1.0, 100.0)
     assert [is_best(results, result, MATCHING) for result in results] == [False, True]
+
+
+def test_paths_are_the_curves() -> None:
+    curve = [1.0, 1.0, 0.875, 0.875, *[0.4] * 95, 0.1]
+    path = step_path(curve)
+    x, y, walked = 0.0, 0.0, []
+    for command, first, second in re.findall(r"([MHV])([\d.]+)(?: ([\d.]+))?", path):
+        if command == "H":
+            while x < float(first) - 1e-9:
+                walked.append(round(100 - y / UP, 1))
+                x += ACROSS
+        else:
+            y = float(second or first)
+    assert walked == [round(100 * share, 1) for share in curve]
 
 
 def test_texts_stay_texts(page: str, parsed: Page) -> None:

@@ -135,7 +135,10 @@ def passages(n_rows: int) -> Table:
 
 def test_a_longtable_breaks_between_rows() -> None:
     """Below each value stands its interval, on the same page; each page has the heading."""
-    lines = table(2, 1, names=("a_b", "c")).to_longtable().splitlines()
+    some = table(2, 1, names=("a_b", "c"))
+    lines = some.to_longtable().splitlines()
+    below = r" & {\scriptsize [$-$50.0, 12.5]} \\"
+    assert lines.count(below) == some.to_latex().splitlines().count(below) == 2
     assert [line for line in lines if "25.0" in line] == [
         rf"{name} & $-$25.0 \\*" for name in (r"a\_b", "c")
     ]
