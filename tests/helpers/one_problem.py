@@ -8,7 +8,7 @@ import numpy as np
 
 from generation.config import Config
 from generation.problems.substitutions import Substitutions
-from generation.problems.tagging import TaggedProblems, coarse_class
+from generation.problems.tagging import TaggedProblems
 from generation.records import MaskedQuery, Seed, Sentence, SharedWord, replacement_schema
 from generation.suggestions.vocabulary import WHOLE, Vocabulary
 from generation.variants.equation import Lexicon, Survivors
@@ -34,10 +34,8 @@ class Answers:
     not in the vocabulary."""
     rejected: int = 0
     """Number of suggestions at every occurrence that the cheap filters remove."""
-    asked: list[MaskedQuery] = field(default_factory=list)
 
     def take(self, queries: Sequence[MaskedQuery]) -> Survivors:
-        self.asked += queries
         rows = [self.by_place.get(self._place(query)) for query in queries]
         rejected = np.zeros((len(rows), len(CHEAP_REASONS)), np.int32)
         known = np.array([row is not None for row in rows], np.bool_)
@@ -75,22 +73,15 @@ class FakeTagger:
     tags_of: Callable[[int, str], Tags]
     """(side, candidate) → tags."""
     labels: tuple[str, ...] = ("NN", "NNS", "NNP", "VB", "VBP", "VBZ", "JJ", "RB", "MD")
-    asked: list[tuple[int, str, str]] = field(default_factory=list)
-    """(side, sentence, form) of each substitution."""
 
     def tags_after(self, substitutions: Substitutions) -> Any:
         numbers: list[int] = []
         rows = zip(substitutions.place.tolist(), substitutions.form.tolist(), strict=True)
         for side, number in rows:
-            place, form = substitutions.places[side], substitutions.forms[number]
-            self.asked.append((side, place.sentence.text, form))
-            tags = self.tags_of(side, form.lower())
-            assert tags is None or len(tags) == len(place.positions)
-            numbers += (
-                [-1] * len(place.positions)
-                if tags is None
-                else [self.labels.index(tag) for tag in tags]
-            )
+            n_places = len(substitutions.places[side].positions)
+            tags = self.tags_of(side, substitutions.forms[number].lower())
+            assert tags is None or len(tags) == n_places
+            numbers += [-1] * n_places if tags is None else map(self.labels.index, tags)
         return np.array(numbers, np.int64)
 
     def keeps_tokens(self, substitutions: Substitutions) -> Any:
@@ -103,7 +94,6 @@ class FakeTagger:
 class Outcome:
     replacements: list[Replacement]
     funnel: Funnel
-    asked: list[tuple[int, str, str]]
 
     @property
     def words(self) -> list[str]:
@@ -129,17 +119,16 @@ def outcome_of(
     problems = TaggedProblems(
         [seed], {premise.text: premise, hypothesis.text: hypothesis}, {seed.seed_id: [word]}
     )
-    tagger = FakeTagger(tags_of)
     lexicon = Lexicon.of(dict.fromkeys(candidates, LEXICON_OF))
     table, funnel, _ = find_replacements(
         problems,
         lambda queries: {mlm: candidates[mlm].take(queries) for mlm in sorted(candidates)},
         lexicon,
-        tagger,
+        FakeTagger(tags_of),
         config,
     )
     assert table.schema == replacement_schema(config.problem_format)
-    return Outcome(replacements_in(table), funnel, tagger.asked)
+    return Outcome(replacements_in(table), funnel)
 
 
 def run(
@@ -147,31 +136,14 @@ def run(
     hypothesis: Sentence,
     word: str,
     candidates: Mapping[str, Any],
-    tags: Mapping[str, str | None] | Mapping[tuple[int, str], Tags] | None = None,
-    **settings: Any,
+    tags: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """Run `find_replacements` for one word; `tags` by candidate or (side, candidate)."""
-    shared = shared_words_of((premise, hypothesis))
-    (one,) = (s for s in shared if s.word == word)
-    text: Mapping[Any, Any] = tags or {}
+    """Run `find_replacements` for one word; a candidate has its tags, or else the word's."""
+    sentences = (premise, hypothesis)
+    (one,) = (s for s in shared_words_of(sentences) if s.word == word)
 
     def tags_of(side: int, candidate: str) -> Tags:
-        sentence, positions = (premise, hypothesis)[side], one.positions[side]
-        if (side, candidate) in text:
-            return text[side, candidate]
-        if candidate in text:
-            return None if text[candidate] is None else (text[candidate],) * len(positions)
-        return tuple(sentence.tokens[i].tag for i in positions)
+        own = (sentences[side].tokens[i].tag for i in one.positions[side])
+        return tuple((tags or {}).get(candidate, tag) for tag in own)
 
-    return outcome_of((premise, hypothesis), one, candidates, tags_of, Config(**settings))
-
-
-def class_verdict(
-    tags: tuple[str, ...] | None, originals: tuple[str, ...], *, tag_match: str
-) -> str | None:
-    """D8: the reason why a replacement fails in a sentence, or None if it passes."""
-    if tags is None:
-        return "tokenization"
-    if tag_match == "coarse":
-        tags, originals = tuple(map(coarse_class, tags)), tuple(map(coarse_class, originals))
-    return None if tags == originals else "other_class"
+    return outcome_of(sentences, one, candidates, tags_of, Config())

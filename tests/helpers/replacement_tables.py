@@ -9,14 +9,14 @@ from generation.records import replacement_schema
 
 @dataclass(frozen=True, kw_only=True)
 class Replacement:
-    seed_id: str
-    source: str
+    seed_id: str = "s:1"
+    source: str = "s"
     word: str
     word_class: str
     replacement: str
-    premise_mlms: tuple[str, ...]
-    hypothesis_mlms: tuple[str, ...]
-    log_odds: float
+    premise_mlms: tuple[str, ...] = ("m",)
+    hypothesis_mlms: tuple[str, ...] = ("m",)
+    log_odds: float = 1.0
 
 
 @dataclass(frozen=True)
