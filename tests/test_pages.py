@@ -20,7 +20,7 @@ from helpers.pages import blocks
 from helpers.processes import output_of
 from helpers.tiny_classifiers import tiny_classifier
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
-from helpers.tiny_models import tiny_model
+from helpers.tiny_models import save, tiny_model
 from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -211,8 +211,7 @@ def test_your_own_model(here: Path, tmp_path: Path, server: Server) -> None:
     bundled = ROOT / "merge_metric/demo/bert-tiny-nli"
     shutil.copytree(bundled, here / "my-classifier")
     shutil.copytree(tiny_classifier("bert-uncased", ("LABEL_0", "LABEL_1", "LABEL_2")), "nameless")
-    tiny_lm("gpt2").save_pretrained("my-llm")
-    tiny_tokenizer("gpt2").save_pretrained("my-llm")
+    save(tiny_lm("gpt2"), tiny_tokenizer("gpt2"), here / "my-llm")
     write_llama(tiny_lm("llama-bytes"), tiny_tokenizer("llama-bytes"), here / "my-llm.gguf")
     replaced = {"http://localhost:8000/v1": server.url}
     outputs = run_page("merge_metric/your-own-model.md", tmp_path, replaced)

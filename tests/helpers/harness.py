@@ -16,6 +16,7 @@ from helpers.commands import run as merge_nli
 from helpers.processes import output_of
 from helpers.subsampled_folder import write_folder
 from helpers.tiny_language_models import tiny_lm, tiny_tokenizer
+from helpers.tiny_models import save
 from merge_dataset.schema import LABELS, NLI, ProblemFormat
 from merge_metric.exports.task_answers import FIGURES
 from merge_metric.models.templates import Template
@@ -134,8 +135,7 @@ def make_place(
     place = Place(path, shots)
     source = "snli" if problem_format == NLI else "mine"
     write_folder(place.dataset, source=source, problem_format=problem_format)
-    tiny_lm(kind).save_pretrained(place.model)
-    tiny_tokenizer(kind).save_pretrained(place.model)
+    save(tiny_lm(kind), tiny_tokenizer(kind), place.model)
     if chat:
         (place.model / "chat_template.jinja").write_text(_CHAT_TEMPLATE, encoding="utf-8")
     return place

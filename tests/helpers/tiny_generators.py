@@ -10,13 +10,13 @@ from tokenizers import AddedToken
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
-    GPT2Config,
     LlamaConfig,
     PreTrainedTokenizerFast,
     T5Config,
 )
 
-from helpers.tiny_language_models import byte_level, metaspace
+from helpers.tiny_language_models import byte_level, gpt2, metaspace
+from helpers.tiny_models import save
 
 CONTEXT: Final = 256
 CHAT: Final = (
@@ -53,10 +53,8 @@ def _config(kind: str, vocabulary: int, end: int) -> Any:
             eos_token_id=end, decoder_start_token_id=0,
         )  # fmt: skip
     if kind == "gpt2":
-        return GPT2Config(
-            vocab_size=vocabulary, n_embd=32, n_layer=2, n_head=4, n_positions=CONTEXT,
-            initializer_range=0.2, bos_token_id=end, eos_token_id=end,
-        )  # fmt: skip
+        ids = {"bos_token_id": end, "eos_token_id": end}
+        return gpt2(vocab_size=vocabulary, n_positions=CONTEXT, **ids)
     return LlamaConfig(
         vocab_size=vocabulary, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, intermediate_size=48, max_position_embeddings=CONTEXT,
@@ -82,8 +80,7 @@ def tiny_generator(kind: str, seed: int = 0) -> Any:
 
 @lru_cache
 def saved_generator(kind: str, folder: Path) -> Path:
-    tiny_generator(kind).save_pretrained(folder)
-    tiny_tokenizer(kind).save_pretrained(folder)
+    save(tiny_generator(kind), tiny_tokenizer(kind), folder)
     return folder
 
 

@@ -141,8 +141,7 @@ def of_pieces(kind: str, labels: tuple[str, ...] = ()) -> Path:
 @lru_cache(None)
 def plain_lm(kind: str) -> Path:
     folder = scratch(f"lm-{kind}")
-    tiny_lm(kind).save_pretrained(folder)
-    tiny_tokenizer(kind).save_pretrained(folder)
+    save(tiny_lm(kind), tiny_tokenizer(kind), folder)
     return folder
 
 
