@@ -50,12 +50,11 @@ class FakeGenerator:
     revision: str = "r1"
     budget: Budget = field(default_factory=Budget)
     batches: list[list[ParaphraseRequest]] = field(default_factory=list)
-    weights: dict[str, str] | None = None
 
     def describe(self) -> Description:
         identity = {"name": self.name, "revision": self.revision, "architecture": "Fake",
                     "dtype": "float32", "device": "cpu", "batch_size": self.batch_size}  # fmt: skip
-        return Description(identity=identity, facts={"weights": self.weights})
+        return Description(identity=identity)
 
     def length(self, hypothesis: str) -> int:
         return len(hypothesis.split())
@@ -75,11 +74,10 @@ class FakeJudge:
     revision: str = "r1"
     budget: Budget = field(default_factory=Budget)
     asked: Counter[tuple[str, str]] = field(default_factory=Counter)
-    weights: dict[str, str] | None = None
 
     def describe(self) -> Description:
         identity = {"kind": "classifier", "name": self.name, "revision": self.revision}
-        return Description(identity=identity, facts={"weights": self.weights})
+        return Description(identity=identity)
 
     def answer(self, pairs: Sequence[tuple[str, str]], *, repeat: int = 0) -> Iterator[Answers]:
         order = list(range(len(pairs)))[::-1]

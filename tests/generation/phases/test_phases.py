@@ -11,10 +11,12 @@ from click.testing import Result
 from helpers.dataset_files import files_of
 from helpers.run_folders import copy_of
 from helpers.tasks_here import TasksHere
+from helpers.tiny_models import tiny_model
 from typer.testing import CliRunner
 
 from generation import Config, build, generate, suggest
 from generation.cli import app
+from generation.config import BUNDLED_MLM
 from generation.phases.suggest import QuestionWork, find_questions
 from generation.problems import on_disk
 from generation.problems.on_disk import block_sizes, sorted_problems
@@ -87,6 +89,31 @@ def test_blocks_and_workers_change_no_byte(
     build(other.path, workers=workers)
     assert bytes_made(other) == bytes_made(run)
     assert read_json(other.manifest)["funnel"] == read_json(run.manifest)["funnel"]
+
+
+@pytest.mark.slow
+def test_without_a_masked_lm_bytes_are_those_of_a_run_without_it(
+    run: RunFolder, tmp_path: Path
+) -> None:
+    """The manifest differs only in the setting, and so the fingerprint."""
+    other = tiny_model("bert-uncased")
+    both = generate(demo_config(tmp_path / "both", mlms=(str(other), BUNDLED_MLM)))
+    without = build(both.path, into="without", without_mlms=(other.name,))
+    one, two, three = (
+        [getattr(of, name).read_bytes() for name in MADE] for of in (without, run, both)
+    )
+    assert one == two
+    assert one[0] != three[0]
+    named = {m for row in pq.read_table(both.variants)["mlms"].to_pylist() for m in row}
+    assert named == {other.name, BUNDLED_MLM}
+    result, expected = read_record(without.manifest), read_record(run.manifest)
+    assert result["config"].pop("without_mlms") == [other.name]
+    assert result["explained"]["settings"].pop("without_mlms").startswith("Leave out")
+    assert [mlm["name"] for mlm in result["mlms"]] == [BUNDLED_MLM]
+    assert result.pop("fingerprint") != expected.pop("fingerprint")
+    assert result == expected
+    assert "without_mlms" not in read_json(both.manifest)["config"]
+    assert "without_mlms" not in both.config.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
