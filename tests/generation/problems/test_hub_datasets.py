@@ -45,10 +45,11 @@ def parquet(*hypotheses: str) -> bytes:
     return target.getvalue()
 
 
-def add(repo: Repo, branch: str = "main", /, **files: bytes) -> str:
-    """Commit files; in a name, `__` is a slash and `_D_` is a dot."""
-    named = {name.replace("__", "/").replace("_D_", "."): data for name, data in files.items()}
-    return repo.add(branch, entries_of(named), "data")
+def add(repo: Repo, files: dict[str, bytes], branch: str = "main") -> str:
+    return repo.add(branch, entries_of(files), "data")
+
+
+NEAR, HERE = "A sailor works near the harbour.", "A sailor is here."
 
 
 @pytest.fixture(scope="module")
@@ -56,32 +57,19 @@ def at_hub() -> Iterator[tuple[Console, dict[str, str]]]:
     """A copy of SNLI, a script with one configuration and one with two, and their commits."""
     with console() as typed:
         snli = typed.hub.make("dataset", "stanfordnlp/snli")
-        first = add(
-            snli,
-            **{
-                "README_D_md": CARD,
-                "plain_text__test-0_D_parquet": parquet("A sailor works near the harbour."),
-                "plain_text__validation-0_D_parquet": parquet(
-                    "A sailor works near the harbour.", "A sailor is here."
-                ),
-            },
-        )
+        files = {"README.md": CARD, "plain_text/test-0.parquet": parquet(NEAR)}
+        first = add(snli, {**files, "plain_text/validation-0.parquet": parquet(NEAR, HERE)})
         one = typed.hub.make("dataset", "somebody/one")
-        add(one, README_D_md=b"", one_D_py=SCRIPT)
-        converted = add(
-            one, CONVERTED, default__test__0_D_parquet=parquet("A sailor works near the harbour.")
-        )
+        add(one, {"README.md": b"", "one.py": SCRIPT})
+        converted = add(one, {"default/test/0.parquet": parquet(NEAR)}, CONVERTED)
         two = typed.hub.make("dataset", "somebody/two")
-        add(two, two_D_py=SCRIPT)
-        add(
-            two,
-            CONVERTED,
-            a__test__0_D_parquet=parquet("A sailor works near the harbour."),
-            b__test__0_D_parquet=parquet("A sailor is here.", "There is a net."),
-        )
+        add(two, {"two.py": SCRIPT})
+        copied = {"a/test/0.parquet": parquet(NEAR)}
+        copied["b/test/0.parquet"] = parquet(HERE, "There is a net.")
+        add(two, copied, CONVERTED)
         typed.hub.make("dataset", "somebody/secret", private=True)
         tables = typed.hub.make("dataset", "somebody/tables")
-        written = add(tables, README_D_md=b"", test_0_D_csv=TABLE, test_1_D_csv=TABLE)
+        written = add(tables, {"README.md": b"", "test_0.csv": TABLE, "test_1.csv": TABLE})
         yield typed, {"snli": first, "one": converted, "tables": written}
         assert typed.hub.errors == []
 
