@@ -119,6 +119,16 @@ def test_settings_go_before_the_ablation_before_the_recipe(tmp_path: Path) -> No
         ({"tag_match": "corse"}, r"tag_match: .* got 'corse'; did you mean 'coarse'\?"),
         ({"source": "SNLI"}, r"source: expected a name .*got 'SNLI'"),
         ({"data": "", "source": "mine"}, r"`data`: expected a file or folder, .*got \[''\]"),
+        ({"min_quality": 50}, "min_quality: expected .* from 0 to 1, got 50"),
+        ({"fields": ("a", "B")}, "fields: expected lower-case .*, got 'B'"),
+        ({"fields": ("a", "a")}, "fields: expected names that differ .*, got 'a', 'a'"),
+        ({"fields": ("a", "mlm_count")}, "from the dataset's columns, got 'mlm_count', 'mlm_c"),
+        ({"labels": ("one",)}, r"labels: expected two or more different ones, got 'one'"),
+        ({"shared_fields": ("premise", "h")}, "shared_fields: expected one of .*, got 'h'"),
+        ({"field_columns": {"hypotheses": "x"}}, "field_columns: .*did you mean 'hypothesis'"),
+        ({"fields": ("a", "b"), "premise_column": "x"},
+         "premise_column, hypothesis_column: expected field_columns"),
+        ({"labels": ("a", "b"), "label_map": {"x": "c"}}, "label_map: expected one of"),
     ],
 )  # fmt: skip
 def test_values_out_of_range(settings: dict[str, Any], message: str) -> None:

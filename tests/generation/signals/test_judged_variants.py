@@ -4,7 +4,6 @@ import csv
 import re
 from collections import Counter
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,40 +14,39 @@ from helpers.judged import DATA, answers_of
 from helpers.judged import JUDGED as SAMPLES
 
 from generation.variants.signal_columns import GRAMMAR, LIKELIHOOD, NEIGHBOURS, shipped
-from merge_dataset.annotation import Session, is_good, read_session
+from merge_dataset.annotation import is_good, read_session
 from merge_metric.agreement.shares import wilson
 from merge_metric.analyses.variant_rows import mean_judgements
 
-JUDGED = Path(__file__).parents[2] / "data" / "judged_variants"
-PAGE = " ".join((JUDGED / "README.md").read_text(encoding="utf-8").split())
 
-
-@cache
-def session() -> Session:
-    return read_session(JUDGED)
-
-
-def test_each_variant_is_of_a_problem_of_its_own_and_judged_twice() -> None:
-    items = session().items
-    assert len(items) == len({item.seed_id for item in items.values()}) == 330
-    for name in ("first-pass", "second-pass"):
-        answers = answers_of(JUDGED / f"answers/{name}.csv")
+@pytest.mark.parametrize(
+    ("folder", "count", "passes"), [(SAMPLES[0], 330, 2), (SAMPLES[1], 255, 1)]
+)
+def test_pages_of_samples_have_the_counts(folder: Path, count: int, passes: int) -> None:
+    """Each variant is of a problem of its own, and judged in every pass."""
+    items = read_session(folder).items
+    assert len(items) == len({item.seed_id for item in items.values()}) == count
+    given = [answers_of(path) for path in sorted((folder / "answers").glob("*.csv"))]
+    assert len(given) == passes
+    for answers in given:
         assert answers.keys() == items.keys()
         for answer in answers.values():
             assert is_good(answer.fluency + answer.reasoning) == (not answer.comment)
-
-
-def test_page_has_the_counts() -> None:
-    passes = [answers_of(JUDGED / f"answers/{name}.csv") for name in ("first-pass", "second-pass")]
     counts: Counter[tuple[str, str, bool]] = Counter()
     faults: Counter[str] = Counter()
-    for variant, item in session().items.items():
-        answers = [answer[variant] for answer in passes]
-        good = is_good(sum(judged.fluency + judged.reasoning for judged in answers), len(answers))
+    for variant, item in items.items():
+        of = [answers[variant] for answers in given]
+        good = is_good(sum(judged.fluency + judged.reasoning for judged in of), len(of))
         counts[item.source, item.word_class, good] += 1
         if not good:
-            faults[answers[1].comment or answers[0].comment] += 1
-    require_figures(PAGE, counts, faults)
+            faults[of[-1].comment or of[0].comment] += 1
+    page = " ".join((folder / "README.md").read_text(encoding="utf-8").split())
+    require_figures(page, counts, faults)
+
+
+def test_samples_are_of_other_problems() -> None:
+    first, fresh = ({i.seed_id for i in read_session(f).items.values()} for f in SAMPLES)
+    assert first.isdisjoint(fresh)
 
 
 def require_figures(page: str, counts: dict[tuple[str, str, bool], int], faults: Any) -> None:
@@ -65,25 +63,6 @@ def require_figures(page: str, counts: dict[tuple[str, str, bool], int], faults:
     text = re.search(r"Faults of the others: (.*?)\. ", page)
     assert text
     assert text[1] == ", ".join(f"{count} {name}" for name, count in faults.most_common())
-
-
-def test_fresh_ones_are_of_other_problems_and_judged_once() -> None:
-    folder = JUDGED.with_name("judged_variants_fresh")
-    page = " ".join((folder / "README.md").read_text(encoding="utf-8").split())
-    items = read_session(folder).items
-    seeds = {item.seed_id for item in items.values()}
-    assert len(seeds) == len(items) == 255
-    assert seeds.isdisjoint(item.seed_id for item in session().items.values())
-    answers = answers_of(folder / "answers/only-pass.csv")
-    assert answers.keys() == items.keys()
-    faults = Counter(answer.comment for answer in answers.values() if answer.comment)
-    counts: Counter[tuple[str, str, bool]] = Counter()
-    for variant, item in items.items():
-        answer = answers[variant]
-        good = is_good(answer.fluency + answer.reasoning)
-        assert good == (not answer.comment)
-        counts[item.source, item.word_class, good] += 1
-    require_figures(page, counts, faults)
 
 
 ROOT = Path(__file__).parents[3]

@@ -429,12 +429,6 @@ def test_shipped_coefficients_are_those_of_the_judged_variants() -> None:
         assert there[name]["intercept"] == pytest.approx(expected[name]["intercept"], abs=1e-5)
 
 
-def test_a_limit_is_a_probability() -> None:
-    assert Config(min_quality=0.5).optional_columns == ("mean_rank", "quality")
-    with pytest.raises(ValueError, match=r"min_quality: expected .* from 0 to 1, got 50"):
-        Config(min_quality=50)
-
-
 def test_classes_may_have_limits_of_their_own() -> None:
     config = Config(min_quality=0.6, class_quality={"verb": "0.45"})
     assert (config.least_quality("verb"), config.least_quality("noun")) == (0.45, 0.6)
