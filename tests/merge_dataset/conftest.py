@@ -1,4 +1,4 @@
-"""A small run folder made by hand, and the dataset exported from it."""
+"""A small run folder made by hand, the dataset exported from it, and sessions of annotation."""
 
 import json
 import os
@@ -15,6 +15,7 @@ import pytest
 from helpers.dataset_files import run_manifest, seed_row, variant_row, write_run
 from helpers.paraphrase_run import write_paraphrase_run
 
+from merge_dataset.annotation import Session, open_session, read_session
 from merge_dataset.card import render
 from merge_dataset.export import export_dataset
 from merge_dataset.schema import LABELS
@@ -207,3 +208,20 @@ def python(tmp_path: Path) -> Callable[..., Any]:
         return json.loads(result.stdout)
 
     return run_python
+
+
+@pytest.fixture(scope="session")
+def same_session(same_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return open_session(tmp_path_factory.mktemp("session") / "study", same_dataset).folder
+
+
+@pytest.fixture
+def session(same_session: Path, tmp_path: Path) -> Session:
+    """A session with all eleven variants of `snli`: six nouns, three verbs, two adjectives."""
+    return read_session(Path(shutil.copytree(same_session, tmp_path / "study")))
+
+
+@pytest.fixture
+def pairs(paraphrases: Path, tmp_path: Path) -> Session:
+    """A session of paraphrases: whether each has the meaning of its original."""
+    return open_session(tmp_path / "pairs", paraphrases, ["snli_paraphrases"])
