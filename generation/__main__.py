@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import sys
+import threading
 from contextlib import suppress
 
 
@@ -13,13 +14,17 @@ def run() -> None:
     """Run a command as the work of a process, and end the process at once.
 
     Python itself would look for garbage among the million objects of torch and its like first, for
-    a second. What is to be done at the end, such as closing databases, is done.
+    a second. What is to be done at the end is done in its order: threads end their work, then
+    databases are closed and temporary files go.
     """
     code = 0
     try:
         main()
     except SystemExit as end:
-        code = int(end.code or 0)
+        if isinstance(end.code, str):  # words for stderr
+            raise
+        code = end.code or 0
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     with suppress(OSError):  # a closed pipe, of which Python tells as ever
         for stream in (sys.stdout, sys.stderr):

@@ -132,20 +132,28 @@ def test_pandas_is_imported_for_others_alone(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-3:] == ["False", "True", "['a', None]"]
 
 
-@pytest.mark.parametrize(("word", "code", "said"), [("--version", 0, "merge-nli"), ("no", 2, "")])
+@pytest.mark.parametrize(
+    ("end", "code", "told"),
+    [("lambda: print('said')", 0, ""), ("lambda: sys.exit(2)", 2, ""),
+     ("lambda: sys.exit('why')", 1, "why\n")],
+)  # fmt: skip
 def test_a_process_ends_with_the_code_once_all_is_said_and_done(
-    word: str, code: int, said: str
+    end: str, code: int, told: str
 ) -> None:
     program = f"""if True:
-        import atexit, sys
-        from generation.__main__ import run
+        import atexit, sys, threading, time
+        from generation import __main__ as program
+        def think():
+            time.sleep(0.5)
+            print("thought")
         atexit.register(print, "done", end="")
-        sys.argv = ["merge-nli", {word!r}]
-        run()"""
+        threading.Thread(target=think).start()
+        program.main = {end}
+        program.run()"""
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert (done.returncode, done.stdout.split(" ")[0][:9]) == (code, said or "done")
-    assert done.stdout.endswith("done")
+    assert (done.returncode, done.stderr) == (code, told)
+    assert done.stdout == ("" if code else "said\n") + "thought\ndone"
 
 
 @pytest.mark.slow
