@@ -16,7 +16,6 @@ and over masked LMs (signals.md says what it is worth).
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,10 +54,7 @@ FOLLOWING: Final = 2
 """Number of tokens after a replacement of which a causal LM's log-likelihood is the sum."""
 _TOKENS_CPU, _TOKENS = 128, 2048
 """Most tokens of a causal LM's forward pass, on a CPU and elsewhere: with a large vocabulary, the
-logits of each take a megabyte. Without logits they are twice as many on a CPU."""
-_BLOCK: Final = 2**12
-"""Tokens of the vocabulary whose logits are computed together, which stay in a CPU's cache."""
-_LOG2_E: Final = 1 / math.log(2)
+logits of each take a megabyte."""
 _MOST_TOKENS: Final = 1024
 """Longest input, in tokens, of a causal LM that has no limit or a higher one."""
 
@@ -126,76 +122,6 @@ def word_ends(sentence: str, encoding: Any) -> list[int]:
     return ends
 
 
-class TokenHead:
-    """The head of a causal LM, taken off it where a sum over parts of the vocabulary can do.
-
-    The logits of 262,144 tokens take a megabyte for each state, and longer than all layers.
-    """
-
-    def __init__(self, model: Any) -> None:
-        """Take off a live model's head, if its logits are products with its embeddings alone.
-
-        Then what the model returns as logits are the states before its head, and `is_off` is true:
-        it is of no other use.
-        """
-        head, weights = model.get_output_embeddings(), model.get_input_embeddings().weight.detach()
-        self.is_off = head is not None and fast_layers.unsupported(model) is None
-        if self.is_off:
-            ids = torch.zeros((1, 2), dtype=torch.long, device=model.device)
-            with torch.inference_mode():
-                logits = model(ids).logits
-                model.set_output_embeddings(torch.nn.Identity())
-                states = model(ids).logits
-                expected = states @ weights.T if states.shape[-1] == weights.shape[1] else math.nan
-                apart = float((logits - expected).abs().max())
-            self.is_off = apart <= fast_layers.APART.get(model.dtype, 0.25)
-        self._parts: list[torch.nn.Module] = []
-        if not self.is_off:
-            model.set_output_embeddings(head)
-            return
-        del head  # the layers below take as much memory
-        for start in range(0, len(weights), _BLOCK):
-            part = weights[start : start + _BLOCK]
-            linear = torch.nn.Linear(part.shape[1], part.shape[0], bias=False, device="meta")
-            linear.weight = torch.nn.Parameter(part, requires_grad=False)
-            self._parts.append(
-                fast_layers.PackedLinear(linear)
-                if fast_layers.can_pack(part.device, part.dtype)
-                else linear
-            )
-
-    def log_probs(
-        self, states: torch.Tensor, rows: Sequence[int], tokens: Sequence[int]
-    ) -> list[float]:
-        """Return [n] log P of tokens, each after one of the rows of states (or logits), in nats.
-
-        No row changes a bit of another's results.
-        """
-        if not tokens:
-            return []
-        states = states.expand(2, -1) if len(states) == 1 else states
-        at, wanted = torch.tensor([[*rows], [*tokens]], device=states.device)
-        most = states.new_full((len(states), 1), -math.inf, dtype=torch.float32)
-        total, chosen, start = torch.zeros_like(most), torch.empty_like(most[:, 0][at]), 0
-        starts = range(0, states.shape[1], _BLOCK)
-        given = (states[:, first : first + _BLOCK] for first in starts)
-        for part in (part(states) for part in self._parts) if self.is_off else given:
-            logits: torch.Tensor = part.float()
-            stop = start + logits.shape[1]
-            here = ((start <= wanted) & (wanted < stop)).nonzero()[:, 0]
-            chosen[here] = logits[at[here], wanted[here] - start]
-            # PyTorch rounds what is left after its lanes otherwise.
-            logits = torch.nn.functional.pad(
-                logits, (0, -logits.shape[1] % fast_layers.LANES), value=-math.inf
-            )
-            before, most = most, torch.maximum(most, logits.amax(1, keepdim=True))
-            # Powers of 2 take a quarter of the time of those of e.
-            powers = (logits - most).mul_(_LOG2_E).exp2_().sum(1, keepdim=True)
-            total, start = total * (before - most).exp() + powers, stop
-        result: list[float] = (chosen - (most + total.log())[:, 0][at]).tolist()
-        return result
-
-
 class CausalLM:
     """A causal language model that scores replacements."""
 
@@ -215,10 +141,9 @@ class CausalLM:
         limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.max_tokens = min(int(limit or _MOST_TOKENS), _MOST_TOKENS)
         self._shares = fast_layers.unsupported(model) is None
-        self._head = TokenHead(self._model)
         # Where texts change each other's results by rounding, each is run by itself.
         self._most = (
-            fast_layers.tokens_for(model, _TOKENS_CPU * (1 + self._head.is_off), _TOKENS)
+            fast_layers.tokens_for(model, _TOKENS_CPU, _TOKENS)
             if fast_layers.keeps_apart(model)
             else 1
         )
@@ -270,37 +195,34 @@ class CausalLM:
                 cache = fast_layers.PrefixCache(
                     self._model, [*beginnings, *beginnings[: len(beginnings) == 1]]
                 )
-                # A first token follows the beginning, whose state serves all of its ends.
-                first = [(n, end[0]) for n, end in rows if end]
-                asking, wanted = [n for n, _ in first], [token for _, token in first]
-                of_first = self._head.log_probs(cache.logits[:, 0], asking, wanted)
-                firsts = dict(zip(first, of_first, strict=True))
+                # A first token follows the beginning, whose logits serve all of its ends.
+                firsts = [(of_one := row.float())[0] - of_one.logsumexp(1) for row in cache.logits]
             for length, group in groupby(rows, key=lambda row: len(row[1])):
                 for some in _parts(list(group), self._most // max(1, length)):
                     places, ends = map(list, zip(*some, strict=True))
                     if not self._shares:
                         whole = [(*beginnings[n], *end[:-1]) for n, end in some]
-                        states = self._states(whole, use_cache=False)[:, -length:]
+                        logits = self._logits(whole, use_cache=False)[:, -length:]
                     elif length > 1:
                         own = {"past_key_values": cache.first(cache.length, places)}
-                        states = self._states([end[:-1] for end in ends], use_cache=True, **own)
+                        logits = self._logits([end[:-1] for end in ends], use_cache=True, **own)
                     else:
-                        states = cache.logits[places, :0]
-                    asked = length - states.shape[1]
-                    tokens = list(chain.from_iterable(end[asked:] for end in ends))
-                    later = self._head.log_probs(states.flatten(0, 1), range(len(tokens)), tokens)
-                    each = states.shape[1]
-                    for k, (n, end) in enumerate(some):
-                        log_probs = [firsts[n, token] for token in end[:asked]]
-                        log_probs += later[k * each : (k + 1) * each]
-                        result[beginnings[n], end] = sum(log_probs, 0.0)
+                        logits = cache.logits[places, :0]
+                    asked = length - logits.shape[1]
+                    # Row by row, so that a large vocabulary's logits stay in the cache.
+                    for n, end, of_row in zip(places, ends, logits, strict=True):
+                        of_row = of_row.float()
+                        log_probs = of_row[range(len(of_row)), end[asked:]] - of_row.logsumexp(1)
+                        if asked:
+                            log_probs = torch.cat([firsts[n][list(end[:1])], log_probs])
+                        result[beginnings[n], end] = float(log_probs.double().sum())
         return result
 
-    def _states(self, rows: Sequence[_Ids], **options: Any) -> torch.Tensor:
+    def _logits(self, rows: Sequence[_Ids], **options: Any) -> torch.Tensor:
         ids = torch.tensor(rows, device=self._model.device)
         ids = ids.expand(2, -1) if ids.numel() == 1 else ids
-        states: torch.Tensor = self._model(ids, **options).logits
-        return states[: len(rows)]
+        logits: torch.Tensor = self._model(ids, **options).logits
+        return logits[: len(rows)]
 
 
 def _parts(rows: Sequence[_Row], size: int) -> Iterator[Sequence[_Row]]:

@@ -46,7 +46,7 @@ _SHAPES_KEPT: Final = "128"
 """Shapes whose prepared data PyTorch and oneDNN cache; their 1,024 would take 1 MB each."""
 _ROWS: Final = 512
 """Rows of inputs for which weights are packed; other numbers work, and are hardly slower."""
-APART: Final = {torch.float32: 1e-4, torch.bfloat16: 0.25}
+_APART: Final = {torch.float32: 1e-4, torch.bfloat16: 0.25}
 """Largest difference in the trial that counts as rounding; its results are below 40."""
 
 
@@ -110,7 +110,7 @@ def _operators_work(dtype: torch.dtype) -> bool:
                 expected, result = plain(inputs), PackedLinear(plain, gelu=gelu)(inputs)
                 expected = nn.functional.gelu(expected) if gelu else expected
                 apart = float((result - expected).abs().max())
-            if result.dtype != expected.dtype or not apart <= APART[dtype]:  # also for NaN
+            if result.dtype != expected.dtype or not apart <= _APART[dtype]:  # also for NaN
                 fault = f"results in {result.dtype} are up to {apart:.2g} apart"
     except Exception as error:  # a private operator may fail in any way
         fault = str(error).partition("\n")[0] or type(error).__name__
@@ -188,7 +188,7 @@ def _is_packed(model: Any) -> bool:
     return any(type(module) is PackedLinear for module in model.modules())
 
 
-LANES: Final = 32
+_LANES: Final = 32
 """Numbers that PyTorch's functions take at a time on a CPU; SiLU rounds a rest otherwise."""
 _WIDTHS: Final = ("hidden_size", "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
 """Names that configurations have for widths of layers."""
@@ -201,7 +201,7 @@ def keeps_apart(model: Any) -> bool:
     """
     config = model.config.get_text_config()
     widths = [getattr(config, name, None) or 0 for name in _WIDTHS]
-    fits = not any(width % LANES for width in widths)
+    fits = not any(width % _LANES for width in widths)
     return model.device.type != "cpu" or (_is_packed(model) and fits)
 
 

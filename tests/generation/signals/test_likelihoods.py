@@ -238,22 +238,6 @@ def test_changes_are_of_sums_of_log_probabilities(
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize(
-    ("kind", "is_off"), [("opt", True), ("gpt2", True), ("llama", False), ("gemma2", False)]
-)
-def test_a_vocabulary_in_parts_changes_rounding_only(
-    kind: str, is_off: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The head stays if it is not the embeddings, or, in Gemma 2, if logits are limited."""
-    expected = lm_of(kind).changes(ITEMS)["pll"].to_numpy()
-    monkeypatch.setattr(likelihoods, "_BLOCK", 37)
-    lm = lm_of.__wrapped__(kind)
-    assert lm._head.is_off == is_off
-    result = lm.changes(ITEMS)["pll"].to_pylist()
-    np.testing.assert_allclose(result, expected, atol=1e-5)
-    assert result == [lm.changes([item])["pll"].to_pylist()[0] for item in ITEMS]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "ending"), [(smollm2, ""), (gemma, GEMMA)])
 def test_real_models_give_what_judged_variants_have(model: Callable[[], Path], ending: str) -> None:
