@@ -83,8 +83,12 @@ def test_peers(labelled: list[dict[str, str]], tmp_path: Path, race: Race) -> No
 
 WORDS: Final = ("house", "teacher", "river", "red", "walks", "quickly")
 SENTENCES: Final = 100
-NATS: Final = {"transformers": 1e-3, "llama.cpp": 0.5}
-"""Peer → largest difference in nats; llama.cpp rounds activations to 8 bits."""
+NATS: Final = {"transformers": 1e-3, "llama.cpp": 2}
+"""Peer → largest difference in nats of changes that vary by 7.
+
+llama.cpp rounds activations to 8 bits: half of its changes differ by 0.2 or less, of 600 the
+farthest by 1.2.
+"""
 
 
 def changes(items: list[str]) -> Callable[[], Callable[[], Any]]:
