@@ -142,14 +142,9 @@ class ProblemSettings:
         return numbers if len(numbers) < len(self.fields) and numbers else None
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
-        """Make settings from fields by name; raise ValueError for a key that is not a field."""
-        return from_mapping(cls, values)
-
-    @classmethod
     def read(cls, path: Path) -> Self:
         """Read a `config.toml` as `to_toml` wrote it."""
-        return cls.from_mapping(parse_toml(read_text(path), str(path)))
+        return from_mapping(cls, parse_toml(read_text(path), str(path)))
 
     def to_toml(self) -> str:
         """Write the settings as TOML in the order of the fields; unset ones are left out."""
@@ -461,7 +456,7 @@ class Config(ProblemSettings):
 
         Args:
             recipe: Name of a bundled recipe, or path of a .toml file with the same keys.
-            ablation: One of `ablation_names()` (D13).
+            ablation: Name of one of `recipes/ablations` (D13).
             settings: Single fields; a field that is None keeps the recipe's value.
 
         Raises:
@@ -475,7 +470,7 @@ class Config(ProblemSettings):
             values = parse_toml(read_text(path), str(recipe))
         else:
             values = _read_bundled("recipes", str(recipe))
-        return cls.from_mapping({"recipe": path.stem, **values}).overlaid(ablation, settings)
+        return from_mapping(cls, {"recipe": path.stem, **values}).overlaid(ablation, settings)
 
     def overlaid(self, ablation: str | None, settings: Mapping[str, Any]) -> Self:
         """Overlay these settings by an ablation (D13), and then by single fields.
@@ -490,7 +485,8 @@ class Config(ProblemSettings):
             values["source"] = ""
         if ablation is not None:
             values |= {"ablation": ablation, **_read_bundled("recipes/ablations", ablation)}
-        return self.from_mapping(values | {k: v for k, v in settings.items() if v is not None})
+        given = {name: value for name, value in settings.items() if value is not None}
+        return from_mapping(type(self), values | given)
 
     @property
     def optional_columns(self) -> tuple[str, ...]:
@@ -509,11 +505,6 @@ class Config(ProblemSettings):
         """Name of the scores that `scored_by` asks for, which are an output of `signals`."""
         return {"mlms": "neighbours", "lm": "signals"}.get(self.scored_by, "")
 
-    def least_quality(self, word_class: str) -> float | None:
-        """Return the least quality of replacements of a class; None without a limit."""
-        own = self.class_quality.get(word_class)
-        return self.min_quality if own is None else float(own)
-
     @property
     def changes_more(self) -> bool:
         """Whether variants may change more than the occurrences of one word."""
@@ -530,11 +521,6 @@ def _is_share(text: str) -> bool:
 def is_set(limit: float | None) -> bool:
     """Tell whether a limit on a signal is one: 0 is, None and False are not."""
     return limit is not None and limit is not False
-
-
-def ablation_names() -> list[str]:
-    """Return the names of the bundled ablations (D13)."""
-    return sorted(path.stem for path in bundled_path("recipes/ablations").glob("*.toml"))
 
 
 def bundled_path(name: str) -> Path:

@@ -34,14 +34,8 @@ from merge_dataset.schema import (
 if TYPE_CHECKING:
     import jinja2
 
-Kinds = Collection[str]
-"""Kinds of variants in a folder: `REPLACEMENTS`, `PARAPHRASES`, or both."""
-
 LOADING: Final = re.compile(r"<!-- loading -->\n.*?<!-- /loading -->\n", re.DOTALL)
 """Pattern of the lines of a card that `loading_block` writes."""
-
-STATISTICS_START: Final = "<!-- statistics -->"
-STATISTICS_END: Final = "<!-- /statistics -->"
 
 _SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"),
                  (10**7, "1M<n<10M"), (10**8, "10M<n<100M"), (10**9, "100M<n<1B"))  # fmt: skip
@@ -193,8 +187,9 @@ def statistics_block(folder: Path) -> str:
     for names, own in rows.items():
         header = ["configuration", "seeds", *(f"{label} (%)" for label in names)]
         header += ["unique variants", "unique variants per seed", "variants per subsample"]
-        tables.append(_table(header, own))
-    return f"{STATISTICS_START}\n{chr(10).join(tables)}{STATISTICS_END}\n"
+        lines = (" | ".join(map(_cell, line)) for line in (header, ["---"] * len(header), *own))
+        tables.append("".join(f"| {line} |\n" for line in lines))
+    return f"<!-- statistics -->\n{chr(10).join(tables)}<!-- /statistics -->\n"
 
 
 def read_front_matter(card: str) -> dict[str, Any]:
@@ -258,11 +253,6 @@ def _feature(field: pa.Field, labels: tuple[str, ...]) -> dict[str, Any]:
     return feature
 
 
-def _table(header: Any, rows: Any) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
-
-
 def _cell(value: Any) -> str:
     match value:
         case None:
@@ -279,9 +269,9 @@ def _cell(value: Any) -> str:
 
 
 def meanings_of_columns(
-    kinds: Kinds, formats: Mapping[str, ProblemFormat], empty: Collection[str] = ()
+    kinds: Collection[str], formats: Mapping[str, ProblemFormat], empty: Collection[str]
 ) -> dict[str, str]:
-    """Map names of columns, as code, to their meanings; leave out empty columns."""
+    """Map names of columns, as code, to their meanings for some kinds; leave out empty columns."""
     fields = dict.fromkeys(one.fields for one in formats.values())
     labels = dict.fromkeys(one.labels for one in formats.values())
     numbers = (", ".join(f"{n} {label}" for n, label in enumerate(names)) for names in labels)

@@ -22,12 +22,6 @@ if TYPE_CHECKING:
 
 MEMORY_VARIABLE = "MERGE_NLI_MEMORY"
 _INTERRUPTED = "Query interrupted"
-_BOUNDED = "700MB"
-"""Memory limit where rows may be more than fit into memory."""
-_THREADS = 4
-"""Number of threads then, as each holds its own buffers."""
-_SORTED_AT_A_TIME = 2048
-"""Number of rows that `sorted_rows` yields together: a vector of the engine."""
 
 
 def connect(*, bounded: bool = False) -> duckdb.DuckDBPyConnection:
@@ -83,8 +77,9 @@ def _database(
     if bounded and not memory:
         (limit,) = database.execute("SELECT current_setting('memory_limit')").fetchone() or ("",)
         if not limit.endswith("MiB"):  # on machines with 2 GB or more
-            database.execute(f"SET memory_limit = '{_BOUNDED}'")
-            database.execute(f"SET threads = {min(_THREADS, os.cpu_count() or 1)}")
+            database.execute("SET memory_limit = '700MB'")
+            # Each thread holds buffers of its own.
+            database.execute(f"SET threads = {min(4, os.cpu_count() or 1)}")
     atexit.register(_close, process)
     return database
 
@@ -195,7 +190,7 @@ def sorted_rows(file: Path, order: str, schema: pa.Schema) -> Iterator[pa.Table]
 
     with connect(bounded=True) as database:
         rows = database.sql(f"SELECT * FROM {parquet([file])} ORDER BY {order}")
-        for batch in rows.to_arrow_reader(_SORTED_AT_A_TIME):
+        for batch in rows.to_arrow_reader(2048):  # rows, a vector of the engine
             yield pa.Table.from_batches([batch]).cast(schema)
 
 

@@ -167,18 +167,6 @@ def describe_os_error(error: OSError) -> str:
     return f"{where}: {told}" if where else told
 
 
-def size_in_words(size: int) -> str:
-    """Write a number of bytes in words.
-
-    >>> size_in_words(1_340_000_000), size_in_words(5_600_000), size_in_words(700)
-    ('1.3 GB', '5.6 MB', '700 bytes')
-    """
-    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if size >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size} bytes"
-
-
 def require_new(path: Path, *, overwrite: bool = False) -> None:
     """Raise FileExistsError if a file would be replaced that is not to be."""
     if path.exists() and not overwrite:

@@ -17,9 +17,6 @@ PARAPHRASES: Final = "paraphrases"
 MODEL_KEYS: Final = ("name", "revision", "architecture", "dtype", "device")
 """Keys in the description of a masked LM or a generator of paraphrases."""
 
-NLI_MODEL_KEYS: Final = ("kind", "name", "revision")
-"""Keys in the description of the model that chooses paraphrases."""
-
 EXPLAINED: Final = "explained"
 """Key of a manifest: a sentence on each of the `settings` and columns of the `funnel`."""
 
@@ -111,7 +108,8 @@ def differences(existing: Mapping[str, Any], coming: Mapping[str, Any]) -> list[
     changed: dict[str, tuple[Any, Any]] = {
         name: (old.get(name), new.get(name)) for name in dict.fromkeys((*old, *new))
     }
-    keys_of = {"mlms": MODEL_KEYS, "generator": MODEL_KEYS, "nli_model": NLI_MODEL_KEYS}
+    keys_of: dict[str, tuple[str, ...]] = dict.fromkeys(("mlms", "generator"), MODEL_KEYS)
+    keys_of["nli_model"] = ("kind", "name", "revision")
     if all(was == now for was, now in changed.values()):  # otherwise the settings are the cause
         data = [made["source_data"]["sha256"] for made in both if "source_data" in made]
         if len({*data}) > 1:

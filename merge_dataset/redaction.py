@@ -33,8 +33,6 @@ _ANYWHERE: Final = (
     r"(?!bearer|basic|\*\*\*)[^\s\"'&,;}]+",
     r"(\b(?:sk|hf)[-_])[\w-]{8,}",
 )
-_SHORTEST: Final = 4
-"""Fewest characters of a secret, as masking shorter ones would mask half of a message."""
 
 
 def mask_secrets(text: str) -> str:
@@ -90,7 +88,8 @@ def spellings(secrets: Iterable[str]) -> list[str]:
     for secret in tuple(forms):
         forms |= {quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1]}
         forms |= {html.escape(secret), base64.b64encode(secret.encode()).decode().rstrip("=")}
-    return sorted((form for form in forms if len(form) >= _SHORTEST), key=len, reverse=True)
+    # Masking shorter ones would mask half of a message.
+    return sorted((form for form in forms if len(form) >= 4), key=len, reverse=True)
 
 
 def no_formula(text: str) -> str:

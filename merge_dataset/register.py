@@ -4,7 +4,6 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -88,7 +87,12 @@ def register_dataset(
         refusal = f"{cache}: another command is registering a dataset"
         held.enter_context(exclusive(lock, refusal, wait=True))
         contents = {config: content_hash(folder, config) for config in all_configurations(folder)}
-        replaced = _entries_to_replace(cache, contents)
+        replaced: dict[Path, str] = {}  # entry of other contents → the folder that it was made from
+        for path in sorted(cache.glob(f"*/*/*/{REGISTERED}")):
+            entry = path.parent
+            if contents.get(entry.parts[-3]) != entry.name:
+                with suppress(ValueError):  # damaged
+                    replaced[entry] = str(read_record(path, FOLDER, verify=False)[FOLDER])
         for other in sorted({*replaced.values()} - {str(folder.resolve())}):
             if not overwrite:
                 raise FileExistsError(
@@ -106,16 +110,6 @@ def register_dataset(
         for other in dict.fromkeys(replaced.values()):
             log.warning("%s: replaces what was registered by this name from %s", name, other)
     return [*contents]
-
-
-def _entries_to_replace(cache: Path, contents: Mapping[str, str]) -> dict[Path, str]:
-    replaced = {}
-    for path in sorted(cache.glob(f"*/*/*/{REGISTERED}")):
-        entry = path.parent
-        if contents.get(entry.parts[-3]) != entry.name:
-            with suppress(ValueError):  # damaged
-                replaced[entry] = str(read_record(path, FOLDER, verify=False)[FOLDER])
-    return replaced
 
 
 def _prepare(made: MergeNli, folder: Path, content: str) -> None:

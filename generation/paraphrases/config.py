@@ -8,9 +8,6 @@ from generation.config import ProblemSettings, check_problem_settings, require
 from merge_dataset.settings import INPUT, REQUIRED, RUNNING, check_settings, setting, setting_of
 from merge_metric.models.pair_model import ModelRequest
 
-GENERATOR: Final = "google/flan-t5-xl"
-"""The generator of Arakelyan et al. (2024), section 4.1."""
-
 TEMPERATURES: Final = (0.3, 0.6)
 """Smallest and greatest temperature of Arakelyan et al. (2024), section 4.1."""
 
@@ -22,15 +19,6 @@ _paraphrase: Final[Any] = partial(setting, commands="paraphrase")
 _generator: Final[Any] = partial(_paraphrase, panel="Text generator")
 _model: Final[Any] = partial(_paraphrase, panel="NLI model M", affects_output=False)
 _search: Final[Any] = partial(_paraphrase, panel="Search")
-
-
-def fill_prompt(prompt: str, hypothesis: str) -> str:
-    """Put the hypothesis in its place in the prompt; other braces in either do not matter.
-
-    >>> fill_prompt(INSTRUCTION, "A girl jumps.")
-    'Rephrase the following sentence while preserving its original meaning: A girl jumps.'
-    """
-    return prompt.replace("{hypothesis}", hypothesis)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +35,11 @@ class ParaphraseConfig(ProblemSettings):
     """
 
     generator: str = _generator(
-        GENERATOR,
+        "google/flan-t5-xl",
         "Seq2seq or chat model: Hub id, folder, .gguf file.",
         affects_output=False,
     )
+    """By default that of Arakelyan et al. (2024), section 4.1."""
     gguf_file: str | None = _generator(
         None, "A GGUF file in that folder or repository.", affects_output=False, rare=True
     )

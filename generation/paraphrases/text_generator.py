@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import BaseModelOutput
 
-from generation.paraphrases.config import ParaphraseConfig, fill_prompt
+from generation.paraphrases.config import ParaphraseConfig
 from generation.paraphrases.rounds import Candidate, ParaphraseRequest
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.pair_model import Description
@@ -109,7 +109,8 @@ class Generator:
         return candidates
 
     def _encode(self, hypotheses: Sequence[str]) -> list[list[int]]:
-        texts = [fill_prompt(self._config.prompt, hypothesis) for hypothesis in hypotheses]
+        # Not by `str.format`, as there may be other braces.
+        texts = [self._config.prompt.replace("{hypothesis}", text) for text in hypotheses]
         if self._chat:  # each text is a user's turn, up to where the answer begins
             template = self._tokenizer.get_chat_template()
             texts = self._tokenizer.apply_chat_template(
@@ -261,19 +262,6 @@ class _Lanes(NamedTuple):
     scores: Floats
     """[lanes, beams] Log-probabilities less diversity penalties."""
 
-    @classmethod
-    def first(cls, n_requests: int, n_groups: int) -> _Lanes:
-        """Make the lanes of every group of every request, with the prompt alone."""
-        requests = np.tile(np.arange(n_requests), n_groups)
-        return cls(
-            requests=requests,
-            groups=np.repeat(np.arange(n_groups), n_requests),
-            rows=requests[:, None],
-            tokens=np.empty((len(requests), 1, 0), np.int64),
-            log_probs=np.zeros((len(requests), 1)),
-            scores=np.zeros((len(requests), 1)),
-        )
-
     def take(self, which: NDArray[np.bool_]) -> _Lanes:
         """Keep some of the lanes, in order."""
         return _Lanes._make(values[which] for values in self)
@@ -304,7 +292,16 @@ def search(
     """
     n_groups, size = config.num_beam_groups, config.num_beams // config.num_beam_groups
     ended: list[list[list[Beam]]] = [[[] for _ in range(n_groups)] for _ in earlier]
-    lanes = _Lanes.first(len(earlier), n_groups)
+    # Every group of every request, with the prompt alone.
+    requests = np.tile(np.arange(len(earlier)), n_groups)
+    lanes = _Lanes(
+        requests=requests,
+        groups=np.repeat(np.arange(n_groups), len(earlier)),
+        rows=requests[:, None],
+        tokens=np.empty((len(requests), 1, 0), np.int64),
+        log_probs=np.zeros((len(requests), 1)),
+        scores=np.zeros((len(requests), 1)),
+    )
     counts = np.zeros((len(earlier), model.vocabulary), np.int32)
     for step in range(config.max_new_tokens):
         taken = [[ids[step] for ids in texts if step < len(ids)] for texts in earlier]

@@ -251,7 +251,7 @@ def build(
 
     Args:
         run: The folder that `suggest` filled.
-        ablation: One of `config.ablation_names()` (D13): built into a folder of that name
+        ablation: Name of one of `recipes/ablations` (D13): built into a folder of that name
             inside `run`, for the seeds that are eligible without it (paper, A.2).
         into: Name of a folder inside `run` for this build, so that the run's own build stays;
             by default `ablation`, if any. Builds in `scored` are for what is to be scored: they

@@ -82,11 +82,18 @@ def suggest(
         ValueError: the settings name no MLM or two of the same name, or a model, a
             source or the tagger cannot be loaded.
     """
-    run, config = RunFolder(Path(config.run)), _with_absolute_paths(config)
+    run = RunFolder(Path(config.run))
+    # Absolute paths, for processes that are started elsewhere.
+    mlms = tuple(str(Path(m).resolve()) if Path(m).is_dir() else m for m in config.mlms)
+    store = str(Path(config.store).resolve()) if config.store else None
+    config = replace(config, mlms=mlms, store=store)
     reader, names = ProblemReader(config), mlm_names(config.mlms)
     with run.locked():
         run.require_kind(paraphrases=False)
-        earlier = None if overwrite else _finished(run)
+        earlier: dict[str, Any] = {}  # the record of a run that has both phases
+        if not overwrite and all(p.is_file() for p in (run.manifest, run.suggested, run.config)):
+            settings = Config.read(run.config).output_settings()
+            earlier = {**files.read_record(run.suggested), "config": settings}
 
         def require_same(**more: Any) -> None:
             if earlier:
@@ -132,21 +139,6 @@ def suggest(
         }
         files.write_record(run.suggested, record)
     return run
-
-
-def _with_absolute_paths(config: Config) -> Config:
-    """Make paths absolute, for processes that are started elsewhere."""
-    mlms = tuple(str(Path(m).resolve()) if Path(m).is_dir() else m for m in config.mlms)
-    store = str(Path(config.store).resolve()) if config.store else None
-    return replace(config, mlms=mlms, store=store)
-
-
-def _finished(run: RunFolder) -> dict[str, Any] | None:
-    """Read the record of the suggestions, with its settings, of a run that has both phases."""
-    if not all(path.is_file() for path in (run.manifest, run.suggested, run.config)):
-        return None
-    settings = Config.read(run.config).output_settings()
-    return {**files.read_record(run.suggested), "config": settings}
 
 
 def find_questions(work: QuestionWork, distribution: Distribution | None) -> Questions:

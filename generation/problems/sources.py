@@ -8,7 +8,7 @@ import json
 import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -212,37 +212,36 @@ class ProblemReader:
         )
 
     def _tell(self, of_labels: Counter[str], unlabelled: int, skipped_rows: Path | None) -> None:
-        """Log what was read, and list the rows that are left out."""
-        for sentence in self._surprises(of_labels):
-            log.warning("%s: %s", self.description, sentence)
-        count = of_labels.total()
+        """Log what was read and what may be unexpected; list the rows that are left out."""
+        surprises = []
+        count, is_nli = of_labels.total(), self.format.labels == LABELS
+        if is_nli and count >= _FEWEST and len(of_labels) == 2 and LABELS[0] in of_labels:
+            (missing,) = {*LABELS} - {*of_labels}
+            surprises.append(
+                f"of {count:,} problems none is labelled {missing}; {_TWO_CLASSES} (numbers with "
+                "`label_map`), and merge the answers of NLI models: merge-nli predict "
+                "--merge-labels contradiction,neutral=not_entailment"
+            )
+        if self.skipped:
+            listed = "\n  ".join([f"{len(self.skipped):,}", *_reported(self.skipped)])
+            surprises.append(f"rows that cannot be used and are left out: {listed}")
+        if self._pair_ids is not None and (of_others := count - self._of_snli) > 0:
+            surprises.append(
+                f"{of_others:,} of {count:,} problems are none of SNLI's test and development set; "
+                "their ids are the numbers of their rows"
+            )
+        if (official := source_of(self._config.source).official_file) and not self._has_votes:
+            surprises.append(
+                f"no annotators' votes are here; the official file, {official}, has them"
+            )
+        for surprise in surprises:
+            log.warning("%s: %s", self.description, surprise)
         log.info("%s: %d problems, %d without a label", self.description, count, unlabelled)
         if skipped_rows and self.skipped:
             write_json(skipped_rows, self.skipped)
             log.warning("all rows that are left out are listed in %s", skipped_rows)
         elif skipped_rows:
             skipped_rows.unlink(missing_ok=True)
-
-    def _surprises(self, of_labels: Counter[str]) -> Iterator[str]:
-        """Yield sentences on what the user may not expect."""
-        count, is_nli = of_labels.total(), self.format.labels == LABELS
-        if is_nli and count >= _FEWEST and len(of_labels) == 2 and LABELS[0] in of_labels:
-            (missing,) = {*LABELS} - {*of_labels}
-            yield (
-                f"of {count:,} problems none is labelled {missing}; {_TWO_CLASSES} (numbers with "
-                "`label_map`), and merge the answers of NLI models: merge-nli predict "
-                "--merge-labels contradiction,neutral=not_entailment"
-            )
-        if self.skipped:
-            listed = "\n  ".join(_reported(self.skipped))
-            yield f"rows that cannot be used and are left out: {len(self.skipped):,}\n  {listed}"
-        if self._pair_ids is not None and (of_others := count - self._of_snli) > 0:
-            yield (
-                f"{of_others:,} of {count:,} problems are none of SNLI's test and development set; "
-                "their ids are the numbers of their rows"
-            )
-        if (official := source_of(self._config.source).official_file) and not self._has_votes:
-            yield f"no annotators' votes are here; the official file, {official}, has them"
 
 
 def _open(config: ProblemSettings) -> Opened:

@@ -25,7 +25,14 @@ from generation.suggestions.masked_lm import MaskedLM
 from generation.suggestions.store import OF_MODEL, mlm_names
 from generation.variants.further_edits import adapt
 from generation.variants.perturbations import perturbations_of
-from generation.variants.signal_columns import CAUSAL, COMPLETE, MASKED, ONLY, keys_as_texts
+from generation.variants.signal_columns import (
+    CAUSAL,
+    COMPLETE,
+    MASKED,
+    NEIGHBOURS,
+    ONLY,
+    keys_as_texts,
+)
 from generation.variants.validation import of_pairs
 from generation.variants.work import BlockWork
 from merge_dataset import files
@@ -46,11 +53,7 @@ log = logging.getLogger(__name__)
 
 Kind = Literal["mlm", "lm", "neighbours"]
 """Kind of change: in the log-likelihood of texts by a masked or causal LM, or of neighbours."""
-Filters = list[tuple[str, str, Any]]
-"""Conditions on rows of a Parquet file."""
-NEIGHBOURS: Final = "neighbours"
-Score = Callable[[Any, Sequence[str]], pa.Table]
-KINDS: Final[Mapping[str, tuple[str, Head, Score]]] = {
+KINDS: Final[Mapping[str, tuple[str, Head, Callable[[Any, Sequence[str]], pa.Table]]]] = {
     MASKED: (likelihoods.SCHEME, MASKED_LM, likelihoods.pseudo_log_likelihoods),
     CAUSAL: (likelihoods.CAUSAL_SCHEME, CAUSAL_LM, likelihoods.CausalLM.changes),
     NEIGHBOURS: (likelihoods.NEIGHBOURS_SCHEME, MASKED_LM, likelihoods.neighbour_changes),
@@ -132,9 +135,15 @@ def write_changes(
             models = {name: path for name, path in models.items() if name in used}
         scoring = Scoring(base, config, build, kind, models, only=only)
         scoring.require_models(machine_for(distribution, config.device))
-        name: Literal["signals", "neighbours"] = NEIGHBOURS if is_of_words else "signals"
+        name: Literal["signals", "neighbours"] = "neighbours" if is_of_words else "signals"
         folder = build.tasks(name)
-        identities = _ask_models(scoring, folder, distribution)
+        if distribution is None:
+            identities = _fill_stores(scoring, Task())
+        else:
+            tasks = [str(task) for task in Task.all(distribution.tasks)]
+            plan = {"scoring": b64encode(pickle.dumps(scoring)).decode()}
+            results = run_blocks(f"{__name__}:score_task", folder, tasks, distribution, plan)
+            identities = next(iter(results.values()))
         file, record = build.path / f"{name}.parquet", build.path / f"{name}.json"
         earlier = files.read_record(record) if record.is_file() else {}
         record.unlink(missing_ok=True)
@@ -145,19 +154,6 @@ def write_changes(
         made |= {ONLY: [*only]} if only else {}
         files.write_record(record, {**made, "problems": files.digest_of_file(base.problems)})
         return made
-
-
-def _ask_models(
-    scoring: Scoring, folder: Path, distribution: Distribution | None
-) -> list[dict[str, str]]:
-    """Fill the models' stores, here or in tasks, which use the folder; return the identities."""
-    if distribution is None:
-        return _fill_stores(scoring, Task())
-    tasks = [str(task) for task in Task.all(distribution.tasks)]
-    plan = {"scoring": b64encode(pickle.dumps(scoring)).decode()}
-    results = run_blocks(f"{__name__}:score_task", folder, tasks, distribution, plan)
-    identities: list[dict[str, str]] = next(iter(results.values()))
-    return identities
 
 
 def _fill_stores(scoring: Scoring, task: Task) -> list[dict[str, str]]:
@@ -218,11 +214,13 @@ def score_task(folder: Path, task: str) -> list[dict[str, str]]:
     return _fill_stores(scoring, Task.parse(task))
 
 
-def _texts(scoring: Scoring, block: int) -> tuple[pa.Table, list[list[tuple[str, ...]]], Filters]:
+def _texts(
+    scoring: Scoring, block: int
+) -> tuple[pa.Table, list[list[tuple[str, ...]]], list[tuple[str, str, str]]]:
     """Read a block's replacements and, for each, what to score for each text that it changes.
 
     This is the new text and the old one, whose score is subtracted, or an item of `item_of`. The
-    last value are conditions on the ids of the block.
+    last value are conditions on the ids of the block, as `read_table` takes them.
     """
     kind, config, problems = scoring.kind, scoring.config, scoring.problems(block)
     ids = [("seed_id", sign, problems.seeds[n].seed_id) for sign, n in ((">=", 0), ("<=", -1))]

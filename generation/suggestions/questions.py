@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from generation.problems.substitutions import Place
-from generation.records import MaskedQuery, Span
+from generation.records import MaskedQuery
 from merge_dataset import files
 from merge_dataset.answer_store import KEY
 from merge_dataset.engine import sorted_rows
@@ -26,8 +26,6 @@ from merge_dataset.engine import sorted_rows
 BLOCK: Final = 4096
 """Least number of questions in a block but the last; many blocks' answers fit into memory."""
 _SENTENCE_BYTES = 10
-_SPAN_BYTES = KEY.itemsize - _SENTENCE_BYTES
-_KEYS_REMEMBERED = 2**14
 
 _SCHEMA: Final = pa.schema(
     [
@@ -42,18 +40,14 @@ _SCHEMA: Final = pa.schema(
 
 def key_of(query: MaskedQuery) -> bytes:
     """Return a question's key, 16 bytes: digests of its sentence and of its spans."""
-    return _key_of_sentence(query.sentence) + _key_of_spans(query.span, query.masked)
+    spans = _digest((query.span, query.masked), KEY.itemsize - _SENTENCE_BYTES)
+    return _digest(query.sentence, _SENTENCE_BYTES) + spans
 
 
-# A run needs the key of a question a dozen times; many questions have the same spans.
-@lru_cache(maxsize=_KEYS_REMEMBERED)
-def _key_of_sentence(sentence: str) -> bytes:
-    return blake2b(sentence.encode(), digest_size=_SENTENCE_BYTES).digest()
-
-
-@lru_cache(maxsize=_KEYS_REMEMBERED)
-def _key_of_spans(span: Span, masked: tuple[Span, ...]) -> bytes:
-    return blake2b(repr((span, masked)).encode(), digest_size=_SPAN_BYTES).digest()
+@lru_cache(maxsize=2**15)
+def _digest(of: str | tuple[object, ...], size: int) -> bytes:
+    # A run needs the key of a question a dozen times; many questions have the same spans.
+    return blake2b((of if isinstance(of, str) else repr(of)).encode(), digest_size=size).digest()
 
 
 def keys_of(queries: Sequence[MaskedQuery]) -> NDArray[np.bytes_]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -65,16 +66,17 @@ def adapt(
                 dropped[row] = outcome
                 del left[row]
             else:
-                left[row] = left[row].with_edits(outcome)
-    keys, edits = keys_of(rows), {row: one.further for row, one in left.items()}
+                edits = sorted((*left[row].edits, *outcome))
+                left[row] = replace(left[row], edits=tuple(edits))
+    keys, further = keys_of(rows), {row: one.further for row, one in left.items()}
     fates = Counter((keys[row].word_class, str(reason)) for row, reason in dropped.items())
-    fates.update((keys[row].word_class, KEPT) for row, more in edits.items() if more)
+    fates.update((keys[row].word_class, KEPT) for row, more in further.items() if more)
     # All replacements of a word have the same of these reasons.
     of_families = Reason.of_steps("families")
     counts = Counter((keys[n].of_word, why) for n, why in dropped.items() if why in of_families)
     words = {key: (reason, count) for (key, reason), count in counts.items()}
     rows = rows.take(pa.array(list(left), pa.int64()))
-    return with_further_edits(rows, list(edits.values())), words, fates
+    return with_further_edits(rows, list(further.values())), words, fates
 
 
 # --- Families ---

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -75,10 +75,6 @@ class Perturbation:
     sentences: Sequence[Sentence]
     edits: tuple[Edit, ...]
     """The edits in order, each token once."""
-
-    def with_edits(self, more: Iterable[Edit]) -> Perturbation:
-        """Add edits of other tokens."""
-        return Perturbation(self.key, self.sentences, tuple(sorted((*self.edits, *more))))
 
     def token(self, edit: Edit) -> Token:
         """Return the original token of an edit."""

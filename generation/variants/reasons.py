@@ -110,17 +110,11 @@ def _limit(column: str) -> Drops:
 def _low_quality(left: Flags, rows: pa.Table, config: Config) -> Flags:
     beyond = np.zeros(len(rows), np.bool_)
     for word_class in config.word_classes if config.min_quality is not None else ():
-        limit = pa.scalar(config.least_quality(word_class), rows["quality"].type)
+        limit = float(config.class_quality.get(word_class, config.min_quality or 0))
         of_class = pc.equal(rows["word_class"], word_class)
-        is_less = pc.and_(of_class, pc.less(rows["quality"], limit))
-        beyond |= pc.fill_null(is_less, False).to_numpy()
+        is_less = pc.less(rows["quality"], pa.scalar(limit, rows["quality"].type))
+        beyond |= pc.fill_null(pc.and_(of_class, is_less), False).to_numpy()
     return beyond
-
-
-def _not_judged(left: Flags, rows: pa.Table, config: Config) -> Flags:
-    if config.min_judged is None:
-        return np.zeros_like(left)
-    return np.asarray(rows["judged"].is_null().to_numpy())
 
 
 class Reason(RejectionReason):
@@ -193,7 +187,9 @@ class Reason(RejectionReason):
     IN_COMPOUND = ("in_compound", "signals",
         "replaces a part of a compound or particle verb (no_compounds)", _limit("in_compound"))
     LOW_QUALITY = "low_quality", "signals", "quality below min_quality", _low_quality
-    NOT_JUDGED = "not_judged", "signals", "nobody judged it (min_judged)", _not_judged
+    NOT_JUDGED = ("not_judged", "signals", "nobody judged it (min_judged)",
+        lambda left, rows, config: left & (config.min_judged is not None
+            and rows["judged"].is_null().to_numpy()))
     POORLY_JUDGED = "poorly_judged", "signals", "judged below min_judged", _limit("judged")
 
     NO_REPLACEMENT = "no_replacement", "words", "the word has no replacement"

@@ -76,23 +76,11 @@ DatasetFolder = Annotated[
 DatasetArgument = Annotated[
     Path, typer.Argument(help="The dataset folder, or its registered name.", **OF_DATASET)
 ]
-Configs = Annotated[list[str] | None, config_option()]
-AllowMissing = Annotated[
-    bool, input_option("Leave out seeds that lack a prediction.", "--allow-missing")
-]
 LimitSeeds = Annotated[
     int | None,
     input_option("Take this many seeds of each source, drawn at random.", "--limit-seeds", min=1),
 ]
 SampleSeed = Annotated[int, input_option("Seed of that random sample.", "--rng-seed", min=0)]
-Cluster = Annotated[
-    str,
-    statistics_option(
-        "Text that seeds share, such as premise: the bootstrap draws these together.",
-        "--cluster",
-        metavar="COLUMN",
-    ),
-]
 MergeLabels = Annotated[
     list[str] | None,
     input_option(
@@ -108,10 +96,19 @@ MergeLabels = Annotated[
 class Chosen:
     """Options of commands that join predictions and a dataset: which answers count, and how."""
 
-    config: Configs = None
-    allow_missing: AllowMissing = False
+    config: Annotated[list[str] | None, config_option()] = None
+    allow_missing: Annotated[
+        bool, input_option("Leave out seeds that lack a prediction.", "--allow-missing")
+    ] = False
     merge_labels: MergeLabels = None
-    cluster: Cluster = ""
+    cluster: Annotated[
+        str,
+        statistics_option(
+            "Text that seeds share, such as premise: the bootstrap draws these together.",
+            "--cluster",
+            metavar="COLUMN",
+        ),
+    ] = ""
 
     def arguments(self) -> Given:
         """Name the values as functions take them that join predictions and a dataset."""

@@ -15,14 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
 from threading import Event, Thread
-from typing import Final
 
 from merge_dataset.executors import RESULTS, Distribution, Task
 from merge_dataset.files import read_json, write_json
 
 log = logging.getLogger(__name__)
-
-_POLL_SECONDS: Final = 0.1
 
 
 def run_on_this_machine(logs: Path, tasks: int, distribution: Distribution) -> dict[int, str]:
@@ -100,7 +97,7 @@ def run_apart(
     try:
         while output is None:
             try:
-                _, output = process.communicate(timeout=_POLL_SECONDS)
+                _, output = process.communicate(timeout=0.1)
             except subprocess.TimeoutExpired:
                 if process.poll() is not None or not goes_on():
                     kill()  # also what the task has started, which holds its output open

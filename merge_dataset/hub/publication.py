@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from rich.filesize import decimal
 
 from merge_dataset.card import LOADING, loading_block
 from merge_dataset.checks import check_dataset
-from merge_dataset.files import read_text, size_in_words
+from merge_dataset.files import read_text
 from merge_dataset.hub.benchmark import BENCHMARK_FILE, benchmark, task_ids
 from merge_dataset.hub.load_back import load_back
 from merge_dataset.hub.repository import (
@@ -97,9 +98,7 @@ def _show_changes(
     words["as they are"] = len(content.files) - added - changed
     counts = ", ".join(f"{count:,} {what}" for what, count in words.items() if count)
     show(f"{name}: {counts if any(changes.values()) else 'up to date'}")
-    sizes = {
-        file.path_in_repo: f"  {size_in_words(file.upload_info.size)}" for file in content.files
-    }
+    sizes = {file.path_in_repo: f"  {decimal(file.upload_info.size)}" for file in content.files}
     for mark, paths in zip("+~-", changes.values(), strict=True) if listed else ():
         for path in paths:
             show(f"  {mark} {path}{sizes.get(path, '')}")
@@ -114,7 +113,9 @@ def _upload(
     Returns entries of the JSON.
     """
     if head is None:
-        target.make()
+        options: dict[str, Any] = {"space_sdk": "gradio"} if target.kind == "space" else {}
+        options |= {"private": target.private, "exist_ok": True}
+        target.call(f"making {target.name}", hub_api().create_repo, **options)
     revision = target.make_equal(content, parent=head)
     show(f"main is at {revision}{', as before' if revision == head else ''}")
     done = {"address": target.address, "revision": revision, "committed": revision != head}
@@ -181,7 +182,8 @@ def push_to_hub(
     same = _same_data(target, revisions, data)
     chosen, why = choose_version(same, wanted)
     tag, is_tagged = tag_of(chosen), same.get(chosen, False)
-    card = _card(folder, target, tag)
+    loading = loading_block(folder, target.name.partition("/")[2], target.name, tag)
+    card = LOADING.sub(lambda _: loading, read_text(folder / CARD))
     files = [*_files({CARD: card.encode(), BENCHMARK_FILE: benchmark(folder)}), *data]
     main = Content(files, f"Data {tag}", surplus=surplus)
     message = f"Data {tag} with the loading script, for datasets 3"
@@ -213,10 +215,13 @@ def push_to_hub(
         return plan
     check = None if is_tagged and not to_main else str(folder.resolve())
     done = _upload(target, main, show, head=revisions.get(MAIN), check=check)
+    at = {"revision": done["revision"]}
     if not is_tagged:
-        target.tag(done["revision"], tag, f"Version {tag} of the data")
+        words = f"Version {tag} of the data"
+        target.call(f"tagging {tag}", hub_api().create_tag, tag=tag, tag_message=words, **at)
     if to_script:
-        target.branch(done["revision"], SCRIPT_REVISION)
+        named = {"branch": SCRIPT_REVISION, "exist_ok": True}
+        target.call("making the branch", hub_api().create_branch, **named, **at)
         target.make_equal(script)
     show(f"Published: {target.address}")
     show(f'load_dataset("{target.name}", "{configs[0]}", revision="{tag}")')
@@ -264,12 +269,6 @@ def choose_version(same: Mapping[Version, bool], wanted: Version | None) -> tupl
             f"{tag_of(wanted)}: give another, or leave --version out"
         )
     return wanted, "as given"
-
-
-def _card(folder: Path, target: Repository, tag: str) -> str:
-    """Return a folder's card, which says how to load this version from the repository."""
-    loading = loading_block(folder, target.name.partition("/")[2], target.name, tag)
-    return LOADING.sub(lambda _: loading, read_text(folder / CARD))
 
 
 def _data_files(folder: Path) -> Files:

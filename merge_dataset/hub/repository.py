@@ -76,10 +76,9 @@ class Repository:
     @property
     def address(self) -> str:
         """Its address for a browser."""
-        from huggingface_hub.constants import ENDPOINT
+        from huggingface_hub.constants import ENDPOINT, REPO_TYPES_URL_PREFIXES
 
-        folder = "" if self.kind == "model" else f"{self.kind}s/"
-        return f"{ENDPOINT}/{folder}{self.name}"
+        return f"{ENDPOINT}/{REPO_TYPES_URL_PREFIXES.get(self.kind, '')}{self.name}"
 
     def call(self, doing: str, method: Callable[..., Any], **options: Any) -> Any:
         """Call a repeatable method of `hub_api` on it, as `call_hub` does."""
@@ -104,22 +103,6 @@ class Repository:
         """Find the commit of a branch or a tag."""
         doing = f"looking at {self.name}"
         return str(self.call(doing, hub_api().repo_info, revision=revision).sha)
-
-    def make(self) -> None:
-        """Make it, unless it is there."""
-        options: dict[str, Any] = {"space_sdk": "gradio"} if self.kind == "space" else {}
-        options |= {"private": self.private, "exist_ok": True}
-        self.call(f"making {self.name}", hub_api().create_repo, **options)
-
-    def tag(self, revision: str, name: str, message: str) -> None:
-        """Tag a revision."""
-        options = {"tag": name, "tag_message": message, "revision": revision}
-        self.call(f"tagging {name}", hub_api().create_tag, **options)
-
-    def branch(self, revision: str, name: str) -> None:
-        """Make a branch that starts at a revision, unless there is one of this name."""
-        options = {"branch": name, "revision": revision, "exist_ok": True}
-        self.call("making the branch", hub_api().create_branch, **options)
 
     def changes(self, content: Content, revision: str | None) -> Changes:
         """Find the changes that give a revision, or an empty repository if None, some content."""

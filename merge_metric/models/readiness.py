@@ -14,8 +14,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from rich.filesize import decimal
+
 from merge_dataset.executors import Distribution
-from merge_dataset.files import size_in_words
 from merge_dataset.schema import LABELS
 from merge_dataset.settings import check_members
 from merge_metric.models.checkpoints import resolve_device
@@ -149,7 +150,7 @@ def inspect_models(
             dtype = request.dtype or ("bfloat16" if is_half else "float32")
             record |= _facts(checkpoint, machine, dtype)
             if size := checkpoint.download_bytes:
-                steps.append(f"downloads {size_in_words(size)}")
+                steps.append(f"downloads {decimal(size)}")
             steps += checkpoint.notes
             if head == CLASSIFIER:
                 classes = checkpoint.config.id2label
@@ -161,8 +162,8 @@ def inspect_models(
             needed, room = record["memory_bytes"] or 0, machine.memory_bytes or math.inf
             if needed > room:
                 record["wrong"] = (
-                    f"needs about {size_in_words(needed)} of memory as {dtype}, "
-                    f"{machine.owner or machine.device} has {size_in_words(int(room))}: "
+                    f"needs about {decimal(needed)} of memory as {dtype}, "
+                    f"{machine.owner or machine.device} has {decimal(int(room))}: "
                     f"{machine.remedy}, or --dtype bfloat16"
                 )
         except ValueError as error:
@@ -262,7 +263,7 @@ def readiness_table(
     notes = [f"left out: {p.name} ({p.model}): {p.not_on_hub}" for p in left_out]
     # A model that is listed twice is counted once.
     if size := sum({look["model"]: look["download_bytes"] or 0 for look in looks}.values()):
-        notes.append(f"downloads in all: {size_in_words(size)}")
+        notes.append(f"downloads in all: {decimal(size)}")
     wrong = sum(bool(look["wrong"]) for look in looks)
     count = f"{len(looks)} model{'s' if len(looks) != 1 else ''}"
     usable = f"{wrong} cannot be used as they are" if wrong else "all usable"

@@ -263,7 +263,7 @@ def test_prompts(kind: str) -> None:
     for hypothesis in HYPOTHESES:
         assert generate._encode([hypothesis]) == [prompt_ids(kind, hypothesis)]
         assert generate.length(hypothesis) == len(prompt_ids(kind, hypothesis))
-    other = generator(kind, prompt="Say {hypothesis} anew")
+    other = generator(kind, prompt="Say {hypothesis} {anew}")
     assert generate.length("A dog.") - other.length("A dog.") > 5
     assert generate.describe().identity["chat_template"] == (kind == "llama-chat")
 

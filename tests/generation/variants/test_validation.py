@@ -37,6 +37,7 @@ from generation.variants.reasons import (
 from generation.variants.validation import CHEAP_REASONS, draw, of_pairs, survivors_of
 from generation.variants.validation import eligible as eligible_columns
 from merge_dataset.provenance import DRAW
+from merge_dataset.settings import from_mapping
 
 GIRL_P = sentence("A/DT girl/NN jumps/VBZ in/IN the/DT air/NN ./.")
 GIRL_H = sentence("A/DT girl/NN jumps/VBZ high/RB ./.")
@@ -397,7 +398,7 @@ def drawn(
 def eligible(
     replacements: Iterable[Replacement], *, minimum: int, scope: str
 ) -> tuple[list[Replacement], list[Exclusion]]:
-    config = Config.from_mapping({"min_replacements": minimum, "min_replacements_scope": scope})
+    config = from_mapping(Config, {"min_replacements": minimum, "min_replacements_scope": scope})
     kept, excluded = eligible_columns(table_of(replacements), config)
     return replacements_in(kept), excluded
 
