@@ -1,4 +1,4 @@
-"""The list of a report's sections, and their tables for documents; the page lays out its own."""
+"""Tables of a report's sections, for documents; the page lays out its own."""
 
 import math
 import re
@@ -11,7 +11,7 @@ from merge_metric.analyses.curves import matching_table
 from merge_metric.frame.counting import MISSING
 from merge_metric.frame.noise import letters_text, noise_text, usage_text
 from merge_metric.models.label_order import describe_evidence
-from merge_metric.report.evidence import TEXTS, Configuration, Evidence, Result, VariantPart, titled
+from merge_metric.report.evidence import Configuration, Evidence, Result, VariantPart, titled
 from merge_metric.report.seeds import SourceSeeds
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
@@ -81,13 +81,6 @@ def interval_text(of: Estimate) -> str:
 
 # --- Origin of data and models ---
 
-OF_DATA: Final = (
-    *("source", "config", "mlms", "tagger", "packages", "fingerprint", "problems", "source_data"),
-    *("funnel", "eligible", "ablation", "files", "digest", "draw", "explained"),
-)
-OF_PARAPHRASES: Final = ("kind", "generator", "nli_model", "prompt")
-"""Keys of provenance that have their own wording, or are left to the dataset's card."""
-
 _OF_THE_RUN: Final = (
     *("name", "problems", "rows", "distinct_pairs", "label_order_check", "fingerprint", "prompt"),
 )
@@ -148,10 +141,7 @@ HARDEST: Final = 20
 """Number of the hardest seeds that documents show."""
 
 
-# --- The list of sections ---
-
-SECTIONS: Final[Mapping[str, str]] = TEXTS["sections"]
-"""Section of the page, whose macro in `templates/sections.html.j2` has this name → its heading."""
+# --- Tables by section ---
 
 
 def tables(evidence: Evidence, *, for_page: bool = False) -> dict[str, list[Table]]:

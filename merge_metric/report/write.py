@@ -26,14 +26,15 @@ from merge_dataset.files import to_json, write_text
 from merge_dataset.provenance import PARAPHRASES
 from merge_dataset.show import marked_parts
 from merge_metric.analyses.curves import plot_curves, plot_matching
-from merge_metric.compare import DECISIVE, Comparison
-from merge_metric.report import ReportFormat, finding, sections
-from merge_metric.report.evidence import Configuration, Evidence, Result, VariantPart, joined
-from merge_metric.report.finding import findings, overall_findings
-from merge_metric.report.sections import FEW, HEADLINE, MATCHING, cell, matching, seed_rows, tables
+from merge_metric.compare import Comparison
+from merge_metric.report import ReportFormat, sections
+from merge_metric.report.evidence import TEXTS, Configuration, Evidence, Result, VariantPart, joined
+from merge_metric.report.finding import findings, flipped_example, overall_findings
+from merge_metric.report.sections import HEADLINE, MATCHING, cell, number, seed_rows, tables
 from merge_metric.report.seeds import describe_sample, embed_source, limit_variants
-from merge_metric.seed_variant_accuracy.figures import MATCHING_RANGE, Figure, sv_at
-from merge_metric.seed_variant_accuracy.formatting import DECIMALS
+from merge_metric.seed_variant_accuracy.figures import FEW_SEEDS, MATCHING_RANGE, Figure, sv_at
+from merge_metric.seed_variant_accuracy.formatting import DECIMALS, show_value
+from merge_metric.seed_variant_accuracy.resampling import resampled_units
 from merge_metric.seed_variant_accuracy.scoring import VERSION
 from merge_metric.tables import Table, initials, is_few, plots
 from merge_metric.tables.plots import PALETTE, distinct, grouped
@@ -177,7 +178,7 @@ def render_page(evidence: Evidence) -> str:
             uplot_licence=_asset("uPlot.LICENSE"),
             data=embed(evidence, made),
             sampled=describe_sample(evidence.sources),
-            few=len(evidence.models) <= FEW,
+            few=len(evidence.models) <= sections.FEW,
             has_few=any(map(is_few_of, results)),
             heat_range=heat_range(evidence),
             mlm_names=distinct((mlm for of in provenance for mlm in of.get("mlms") or ()), "name"),
@@ -191,7 +192,7 @@ def render_page(evidence: Evidence) -> str:
 
 
 def templates() -> jinja2.Environment:
-    """Return the templates, which may call the functions of these modules by their names."""
+    """Return the templates; besides what one is rendered with, they may use what is named here."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("merge_metric.report"),
         autoescape=jinja2.select_autoescape(("html.j2",), default=False),
@@ -211,8 +212,20 @@ def templates() -> jinja2.Environment:
         "grouped": grouped,
         "plain": plain,
     }
-    names = {"zip": zip, "DECISIVE": DECISIVE, "VERSION": VERSION}
-    environment.globals |= vars(finding) | vars(sections) | globals() | names
+    called = (
+        *(findings, overall_findings, flipped_example, sections.of_answers, signed, zip),
+        *(cell, label, number, sections.shown, sections.interval_text, show_value, marked),
+        *(is_best, is_few_of, heat_step, comparison_rows, sections.figures_table),
+        *(sections.model_text, sections.settings_text, resampled_units),
+        *(style_of, step_path, units),
+    )
+    environment.globals |= {one.__name__: one for one in called} | {
+        "SEED": sections.SEED, "VARIANT": sections.VARIANT, "MATCHING": MATCHING, "HEAT": HEAT,
+        "RELAXED": sections.RELAXED, "STRICT": sections.STRICT, "SHIFT": sections.SHIFT,
+        "HEADLINE": HEADLINE, "BREAKDOWN": sections.BREAKDOWN, "KIN": sections.KIN,
+        "ACROSS": ACROSS, "UP": UP, "FEW_SEEDS": FEW_SEEDS, "PARAPHRASES": PARAPHRASES,
+        "TEXTS": TEXTS, "VERSION": VERSION,
+    }  # fmt: skip
     return environment
 
 
@@ -473,7 +486,7 @@ def draw_figures(evidence: Evidence) -> Iterator[tuple[str, plots.Figure]]:
     """Yield names and figures of plots: all curves, heat map, curves by class and by label."""
     whole = [(c.name, c.parts()[0]) for c in evidence.configurations]
     yield "curves", plot_curves(_curves(evidence, whole))
-    yield "matching", plot_matching(matching(evidence))
+    yield "matching", plot_matching(sections.matching(evidence))
     for configuration in evidence.configurations:
         for kind in ("word_class", "label"):
             if parts := configuration.parts(kind):

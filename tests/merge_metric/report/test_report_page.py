@@ -6,8 +6,10 @@ from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import unquote
 
+import jinja2
 import pytest
 from helpers.report_data import EVIL
+from jinja2.meta import find_undeclared_variables
 
 from merge_metric.report import write
 from merge_metric.report.evidence import Evidence
@@ -18,6 +20,18 @@ from merge_metric.seed_variant_accuracy.figures import Figure
 
 SV90 = next(column for column in HEADLINE if column.key == "sv_at_90")
 VOID = {"meta", "link", "input", "br", "wbr", "img", "hr", "col"}
+
+
+def test_templates_use_all_that_they_may() -> None:
+    """The list of what templates may call names nothing that none calls."""
+    environment = write.templates()
+    ours = environment.globals.keys() - jinja2.Environment().globals.keys()
+    environment.globals.clear()
+    texts = [
+        environment.loader.get_source(environment, name)[0] for name in environment.list_templates()
+    ]
+    used = (find_undeclared_variables(environment.parse(text)) for text in texts)
+    assert ours <= set().union(*used)
 
 
 class Page(HTMLParser):
