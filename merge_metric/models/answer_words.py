@@ -121,24 +121,57 @@ _LINE_END: Final = (
 )
 _KEYS: Final = ("answer", "final_answer", "label", "choice", "prediction")
 
+_PARTS: Final = {
+    # Small letters need it behind them; "A" and "I" too, which are words.
+    "END": rf"\s*(?:$|[.,;:!)\]}}*_`\"”’<\-–—(]|(?i:because|since|as|{_RIGHT})\b|"
+    r"(?i:and|or)\s+[*_`\"'“(]*[ABC]\b)|[^\x00-\u024f]",
+    # Not before 's or more of a word, in scripts that have spaces.
+    "UPPER": rf"[ABC](?!{_MORE})(?:(?<![AI])|(?=END))",
+    "LETTER": r"(?:UPPER|[abc](?=\s*(?:$|[.,;:!)\]}*_`\"”’<])))",
+    "LABEL": r"(?i:NAMES)(?![A-Za-z0-9_]|['’][a-z])",  # as a whole word
+    "BESIDE": rf"{_BESIDE}(?P<beside>LABEL)",  # the name behind a letter
+    "OTHER": r"[ \t*_`\"'“(\[]*(?:(?i:option\s+)?LETTER|(?i:an?\s+)?LABEL)",  # another choice
+    # Behind a choice: "or B", "/ B", "- B", ", B, C and".
+    "HEDGE": rf"{_CLOSING_MARKS}(?:\bor\b(?:OTHER)?|(?:/|\band\b)OTHER|[-–—][ \t]*LETTER|"
+    rf"(?:,OTHER{_CLOSING_MARKS}){{1,26}}(?:$|[.!](?!\w)|\b(?:and|or)\b))",
+    "CHOICE": r"(?:(?P<letter>LETTER)(?:BESIDE)?|(?P<label>LABEL))(?P<hedge>HEDGE)?",
+    "CAPITAL": r"(?:(?P<letter>UPPER)(?:BESIDE)?|(?P<label>LABEL))(?P<hedge>HEDGE)?",
+}
+"""What capitalised words in rules stand for, and in the parts further down.
+
+CHOICE is a letter or a label's name; CAPITAL the same, but no small letter. A reader puts its own
+values in place of ABC and abc (its letters), NAMES and STOP.
+"""
+
 _STATED: Final = (
+    # "Answer: B", \boxed{B}
     rf"(?:{_CUE}{_BETWEEN}|\\boxed\{{\s*(?:\\\w+\{{)?\s*)CHOICE",
-    rf"{_SO}[\s,:*_`\"'“(]+(?=[LETTERS]\b)CAPITAL{_CHOSEN_END}",
+    # "So I choose B."
+    rf"{_SO}[\s,:*_`\"'“(]+(?=[ABC]\b)CAPITAL{_CHOSEN_END}",
+    # "B is correct"
     rf"(?:^{_OPENING_MARKS}|[.!?:;]\s+|"
     r"\b(?i:so|only|thus|hence|therefore|option|choice|that|think)\s+)"
     rf"[*_`\"'“(]*CAPITAL[*_`\"'”’)]*\s+(?i:{_RIGHT})\b"
     r"(?!\s+(?:only\s+)?(?i:if|when|unless)\b)",
 )
-"""Rules by which a choice is stated; of all places that one finds, the last counts.
-
-In rules CHOICE stands for a letter or a name, CAPITAL for a letter, LETTERS for all of them.
-"""
-_ALONE: Final = (
-    rf"^{_OPENING_MARKS}CHOICE[ \t*_`\"'”’)\].!:,;$]*$",
-    rf"(?:^{_OPENING_MARKS}|\*\*\s*)CAPITAL{_LINE_END}",
-)
-"""Rules for lines with a choice only, and for lines that begin with one, if none is stated."""
+"""Rules by which a choice is stated; of all places that one finds, the last counts."""
+_ONLY: Final = rf"^{_OPENING_MARKS}CHOICE[ \t*_`\"'”’)\].!:,;$]*$"
+"""Rule for lines with a choice only, if none is stated."""
+_LINE: Final = rf"(?:^{_OPENING_MARKS}|\*\*\s*)CAPITAL{_LINE_END}"
+"""Rule for lines that begin with a choice."""
 _REVISED: Final = rf"{_REVISION}[*_`\"'“(]*CAPITAL{_CLOSING_MARKS}(?:[.!;]|$)"
+_ITEM: Final = (
+    r"\W*(?:\d+[.)]\W*)?(?:(?P<letter>[ABC]|[abc](?=\s*[.):]\s*LABEL))\s*(?:[.):]|[-–—]\s)|"
+    r"(?P<label>LABEL)[\s*_`\"'”’]*(?:$|[:=(|\-–—]))"
+)
+"""Rule for what begins a line of a list of choices."""
+_MENTION: Final = (
+    r"(?<![\w])(?:(?:(?i:option|choice|letter)\s+|\()(?P<letter>[ABC])(?![\w'’])(?:BESIDE)?|"
+    r"(?P<label>LABEL))(?P<hedge>HEDGE)?"
+)
+"""Rule for choices in sentences, if nothing else names one."""
+_FOLLOWING: Final = rf"{_NEWLINE}[ \t>#*_=-]*(?i:(?P<stop>STOP)|{_NEXT})"
+"""Rule for where the answer ends, as another problem begins."""
 
 
 class _Claim(NamedTuple):
@@ -163,51 +196,20 @@ class AnswerReader:
                 self._position.setdefault(_plain(name), position)
         longest_first = sorted(self._position, key=len, reverse=True)
         names = "|".join(re.escape(name).replace(r"\ ", _GAP) for name in longest_first if name)
-        # Not before 's or more of a word, in scripts that have spaces. "A" and "I" are words, too:
-        # they need an end behind them, as small letters do.
-        end = (
-            rf"\s*(?:$|[.,;:!)\]}}*_`\"”’<\-–—(]|(?i:because|since|as|{_RIGHT})\b|"
-            rf"(?i:and|or)\s+[*_`\"'“(]*[{self.letters}]\b)|[^\x00-\u024f]"
-        )
-        capital = rf"[{self.letters}](?!{_MORE})(?:(?<![AI])|(?={end}))"
-        letter = rf"(?:{capital}|[{self.letters.lower()}](?=\s*(?:$|[.,;:!)\]}}*_`\"”’<])))"
-        label = rf"(?i:{names})(?![A-Za-z0-9_]|['’][a-z])"
-        other = rf"[ \t*_`\"'“(\[]*(?:(?i:option\s+)?{letter}|(?i:an?\s+)?{label})"
-        hedge = (
-            rf"{_CLOSING_MARKS}(?:\bor\b(?:{other})?|(?:/|\band\b){other}|[-–—][ \t]*{letter}|"
-            rf"(?:,{other}{_CLOSING_MARKS}){{1,26}}(?:$|[.!](?!\w)|\b(?:and|or)\b))"
-        )
-        choice, with_capital = (
-            rf"(?:(?P<letter>{one})(?:{_BESIDE}(?P<beside>{label}))?|(?P<label>{label}))"
-            rf"(?P<hedge>{hedge})?"
-            for one in (letter, capital)
-        )
+        given = {"ABC": self.letters, "abc": self.letters.lower(), "NAMES": names}
+        given["STOP"] = re.escape(stop.strip()) or "(?!)"
 
         def compiled(rule: str) -> re.Pattern[str]:
-            places = {"CHOICE": choice, "CAPITAL": with_capital, "LETTERS": self.letters}
-            return re.compile(
-                re.sub("|".join(places), lambda place: places[place[0]], rule), re.MULTILINE
-            )
+            for name, part in reversed(_PARTS.items()):
+                rule = rule.replace(name, part)
+            return re.compile(re.sub("|".join(given), lambda it: given[it[0]], rule), re.MULTILINE)
 
         self._stated = [(compiled(rule), "CAPITAL" in rule) for rule in _STATED]
-        self._only, self._line = map(compiled, _ALONE)
-        self._revised = compiled(_REVISED)
-        self._beside = re.compile(rf"{_BESIDE}(?P<beside>{label})")
-        self._item = re.compile(
-            rf"\W*(?:\d+[.)]\W*)?(?:(?P<letter>[{self.letters}]|"
-            rf"[{self.letters.lower()}](?=\s*[.):]\s*{label}))\s*(?:[.):]|[-–—]\s)|"
-            rf"(?P<label>{label})[\s*_`\"'”’]*(?:$|[:=(|\-–—]))"
-        )
-        self._mention = re.compile(
-            rf"(?<![\w])(?:(?:(?i:option|choice|letter)\s+|\()(?P<letter>[{self.letters}])"
-            rf"(?![\w'’])(?:{_BESIDE}(?P<beside>{label}))?|(?P<label>{label}))(?P<hedge>{hedge})?",
-            re.MULTILINE,
-        )
-        word = re.escape(stop.strip()) or "(?!)"
-        self._following = re.compile(
-            rf"{_NEWLINE}[ \t>#*_=-]*(?i:(?P<stop>{word})|{_NEXT})"
-            + ("" if stop.strip() or not stop else rf"|(?:\r\n|{_NEWLINE}){{2}}")
-        )
+        self._only, self._line, self._revised = map(compiled, (_ONLY, _LINE, _REVISED))
+        self._beside, self._item, self._mention = map(compiled, ("BESIDE", _ITEM, _MENTION))
+        # At a stop that is only ends of lines, an empty line ends the answer.
+        empty = rf"|(?:\r\n|{_NEWLINE}){{2}}" if stop and not stop.strip() else ""
+        self._following = compiled(_FOLLOWING + empty)
 
     def read(self, text: str, *, is_cut: bool = False) -> int:
         """Find the position of the label that an answer names; `NO_LABEL` for none."""
