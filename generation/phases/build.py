@@ -66,9 +66,6 @@ _TABLES: Final = ("replacements", "exclusions", "seeds", "variants")
 """Files of a build, by their names in `RunFolder`."""
 
 
-Rejected = dict[reasons.WordKey, tuple[reasons.Reason, int]]
-"""Word → reason and number of its replacements that were rejected."""
-
 Qualities = dict[str, list[float]]
 """Word class → for each seed with enough replacements, the quality that enough of them have."""
 
@@ -92,24 +89,29 @@ class Builder(BlockWork):
     def result(self, block: int) -> BlockResult:
         """Find, filter, select and draw a block's replacements; return rows by file, and counts."""
         config, problems = self.config, self.problems(block)
-        rows, funnel, unsettled = find_replacements(
+        found, funnel, unsettled = find_replacements(
             problems, self.survivors, self.lexicon, self.tagger, config
         )
-        rows, of_words, rejected, changes, qualities = self._filtered(problems, rows, funnel)
+        edited, rejected, changes = adapt(problems, found, self.tagger, config)
+        whole = self._with_signals(problems, edited)
+        everything = np.ones(len(whole), np.bool_)
+        numbers = reasons.first_reasons(everything, ("signals",), whole, config)
+        reasons.count_rejections(edited, numbers, problems, config.problem_format, funnel)
+        is_kept = pa.array(numbers == reasons.NO_REASON)
+        refused = reasons.count_words(edited.filter(pc.invert(is_kept)))
+        rejected |= {key: (reasons.Reason.REJECTED_BY_SIGNALS, n) for key, n in refused.items()}
+        # Computed once: drawn and written rows take these signals from here.
+        signals = {name: whole[name] for name in whole.column_names if name in FILLERS}
+        kept = with_columns(edited, signals).filter(is_kept)
+        if config.scramble:
+            kept, ambiguous = shuffle_letters(kept, problems, config.rng_seed)
+            for word_class, count in ambiguous.items():
+                changes[word_class, reasons.KEPT] -= count
+                changes[word_class, reasons.Reason.AMBIGUOUS] += count
         out_of_reach = dict.fromkeys(unsettled, (reasons.Reason.OUT_OF_REACH, None))
-        excluded = list(reasons.excluded_words(problems, rows, {**rejected, **out_of_reach}))
-        too_few: list[Exclusion] = []
-        if self.kept_pairs is None:  # eligible seeds (D9); in an ablation, eligible without it
-            chosen, too_few = eligible(rows, config)
-        else:
-            mine = pc.is_in(self.kept_pairs["seed_id"], value_set=rows["seed_id"].unique())
-            chosen = of_pairs(rows, self.kept_pairs.filter(mine))
-        drawn = draw(chosen, config)
-        if (scores := self.signals.get(config.scores)) and ONLY not in scores.made_by:
-            # Only replacements of eligible seeds were scored: enough, unless limits are looser.
-            pairs = drawn.group_by(["seed_id", "word_class"]).aggregate([])
-            scores.of(of_pairs(of_words, pairs), required=True)
-        variants, replacements = (self._written(problems, one) for one in (drawn, rows))
+        excluded = reasons.excluded_words(problems, kept, {**rejected, **out_of_reach})
+        drawn, too_few = self._drawn(kept, whole.filter(is_kept))
+        variants, replacements = (self._written(problems, rows) for rows in (drawn, kept))
         if config.changes_more or config.scramble:  # no longer in the order they were found in
             replacements = sorted_replacements(replacements)
         ids = set(variants["seed_id"].unique().to_pylist())
@@ -127,41 +129,31 @@ class Builder(BlockWork):
             "is_last": block == len(block_sizes(self.run.problems)) - 1,
             "problems": len(problems.seeds),
             "funnel": [[*key, count] for key, count in funnel.items()],
-            "changes": [[*fate, count] for fate, count in changes.items()],
-            "qualities": qualities,
+            "changes": [[*fate, count] for fate, count in (+changes).items()],
+            "qualities": self._qualities(whole, numbers),
             "eligible": dict(Counter(eligible_pairs["word_class"].to_pylist())),
             "tagger": self.tagger.name,
         }
         return tables, counts
 
-    def _filtered(
-        self, problems: TaggedProblems, rows: pa.Table, funnel: reasons.Funnel
-    ) -> tuple[pa.Table, pa.Table, Rejected, Counter[Fate], Qualities]:
-        """Add further edits, then drop rows for reasons of further edits and limits on signals.
+    def _drawn(self, rows: pa.Table, of_words: pa.Table) -> tuple[pa.Table, list[Exclusion]]:
+        """Draw variants of the rows of eligible seeds (D9); return also what has too few.
 
-        Returns the rows left; these in full, before letters are shuffled; words with rejected
-        replacements; fates of rows that edit more than a word; and what quality seeds reach.
+        An ablation keeps the seeds that are eligible without it. `of_words` are the rows in full,
+        before letters are shuffled.
         """
-        rows, rejected, changes = adapt(problems, rows, self.tagger, self.config)
-        whole = self._with_signals(problems, rows)
-        # Computed once: drawn and written rows take these signals from here.
-        rows = with_columns(rows, {n: whole[n] for n in whole.schema.names if n in FILLERS})
-        everything = np.ones(len(whole), np.bool_)
-        numbers = reasons.first_reasons(everything, ("signals",), whole, self.config)
-        reasons.count_rejections(rows, numbers, problems, self.config.problem_format, funnel)
-        is_kept = pa.array(numbers == reasons.NO_REASON)
-        qualities = self._qualities(whole, numbers)
-        rejected |= {
-            key: (reasons.Reason.REJECTED_BY_SIGNALS, count)
-            for key, count in reasons.count_words(rows.filter(pc.invert(is_kept))).items()
-        }
-        rows, of_words = rows.filter(is_kept), whole.filter(is_kept)
-        if self.config.scramble:
-            rows, ambiguous = shuffle_letters(rows, problems, self.config.rng_seed)
-            for word_class, count in ambiguous.items():
-                changes[word_class, reasons.KEPT] -= count
-                changes[word_class, reasons.Reason.AMBIGUOUS] += count
-        return rows, of_words, rejected, +changes, qualities
+        too_few: list[Exclusion] = []
+        if self.kept_pairs is None:
+            chosen, too_few = eligible(rows, self.config)
+        else:
+            mine = pc.is_in(self.kept_pairs["seed_id"], value_set=rows["seed_id"].unique())
+            chosen = of_pairs(rows, self.kept_pairs.filter(mine))
+        drawn = draw(chosen, self.config)
+        if (scores := self.signals.get(self.config.scores)) and ONLY not in scores.made_by:
+            # Only replacements of eligible seeds were scored: enough, unless limits are looser.
+            pairs = drawn.group_by(["seed_id", "word_class"]).aggregate([])
+            scores.of(of_pairs(of_words, pairs), required=True)
+        return drawn, too_few
 
     def _qualities(self, whole: pa.Table, numbers: NDArray[np.int8]) -> Qualities:
         """Find what quality enough replacements of each seed have; `numbers` say why rows drop."""

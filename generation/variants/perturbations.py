@@ -122,9 +122,8 @@ def with_further_edits(rows: pa.Table, edits: Sequence[Sequence[Edit]]) -> pa.Ta
 
 def perturbations_of(rows: pa.Table, problems: TaggedProblems) -> list[Perturbation]:
     """Return [n] the perturbations of replacements or variants that are not yet `in_full`."""
-    further: list[list[Edit]] = [[]] * len(rows)
-    if FURTHER_EDITS in rows.column_names:
-        further = [[Edit(**edit) for edit in edits] for edits in rows[FURTHER_EDITS].to_pylist()]
+    has_further = FURTHER_EDITS in rows.column_names
+    further = rows[FURTHER_EDITS].to_pylist() if has_further else [()] * len(rows)
     wanted = set(rows["seed_id"].unique().to_pylist())
     places = {
         (seed.seed_id, word.word_class, word.word): (problems.of(seed), word.positions)
@@ -134,12 +133,13 @@ def perturbations_of(rows: pa.Table, problems: TaggedProblems) -> list[Perturbat
     perturbations = []
     for key, more in zip(keys_of(rows), further, strict=True):
         sentences, positions = places[key.of_word]
-        edits = [
+        edits = [Edit(**edit) for edit in more]
+        edits += [
             Edit(WORD, text, position, key.replacement)
             for text, of_text in enumerate(positions)
             for position in of_text
         ]
-        perturbations.append(Perturbation(key, sentences, tuple(sorted([*more, *edits]))))
+        perturbations.append(Perturbation(key, sentences, tuple(sorted(edits))))
     return perturbations
 
 
