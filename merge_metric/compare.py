@@ -180,7 +180,14 @@ def compare_models(
             merge_labels=merge_labels,
         )
     )
-    names = {config: [frame.model for frame in of] for config, of in of_configs.items()}
+    shared = _shared({config: [frame.model for frame in of] for config, of in of_configs.items()})
+    for config in shared:
+        tell_few(config, of_configs[config][0].counts)
+    return {config: compare_frames(of_configs[config], settings) for config in shared}
+
+
+def _shared(names: Mapping[str, Sequence[str]]) -> list[str]:
+    """List the configurations that all models have, of configuration → names of its models."""
     for of_config in names.values():
         require_distinct(of_config)
     every = dict.fromkeys(chain(*names.values()))
@@ -195,9 +202,7 @@ def compare_models(
         )
     for config in (config for config in names if config not in shared):
         log.warning("%s is not compared: not all models have predictions for it", config)
-    for config in shared:
-        tell_few(config, of_configs[config][0].counts)
-    return {config: compare_frames(of_configs[config], settings) for config in shared}
+    return shared
 
 
 def compare_frames(frames: Sequence[Frame], settings: Settings) -> Comparison:

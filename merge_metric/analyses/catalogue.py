@@ -63,7 +63,6 @@ def analyse(
         hint = did_you_mean(name, ANALYSES, listed)
         raise ValueError(f"expected the name of an analysis, got {name!r}{hint}")
     chosen = ANALYSES[name]
-    run = options.get("run")
     sources = tuple(as_sources(predictions))
     folder = None if dataset is None else as_dataset(dataset)
     request = Request(
@@ -79,9 +78,8 @@ def analyse(
     make, plot = functions_of(chosen)
     parameters = inspect.signature(make).parameters
     require_fitting(chosen, request, folder, options, parameters)
-    if run is not None:
-        options["run"] = Path(run)
-        return make(request, **options), plot
+    if options.get("run") is not None:
+        options["run"] = Path(options["run"])
     mark = None
     if "groups" in chosen.options:
         of_choice = options.keys() & {"tests", "groups", "best_and_worst"}

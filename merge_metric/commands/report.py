@@ -1,6 +1,6 @@
 """The commands `report` and `agreement`."""
 
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -92,10 +92,12 @@ def report_command(
         progress=True,
         **chosen.arguments(),
     )
-    # Two reports written at the same time do not mix their plots.
-    with working_in(figures, wait=True) if figures is not None else nullcontext():
-        for file in save_all(draw_figures(evidence), figures) if figures is not None else ():
-            typer.echo(file)
+    with ExitStack() as stack:
+        if figures is not None:
+            # Two reports written at the same time do not mix their plots.
+            stack.enter_context(working_in(figures, wait=True))
+            for file in save_all(draw_figures(evidence), figures):
+                typer.echo(file)
         write_report(evidence, out, output, max_variants=max_variants)
     typer.echo(out)
     if output == "html":

@@ -160,28 +160,16 @@ def score_command(
     """  # \b is a mark of click: keep the lines that follow
     from merge_metric.frame.answer_table import PredictionsSource
     from merge_metric.frame.joined import read_frames
-    from merge_metric.frame.per_seed import check_seed_file, seed_results, write_seed_results
+    from merge_metric.frame.per_seed import seed_results, write_seed_results
     from merge_metric.frame.predictions import model_name
-    from merge_metric.score import failures, read_gates, score_all
+    from merge_metric.score import failures, read_gates, reporting, score_all
     from merge_metric.seed_variant_accuracy.figures import figure_named
     from merge_metric.seed_variant_accuracy.options import Settings
 
-    for name in ("reporting", "good"):
-        if getattr(beside, name) and dataset is None:
-            raise ValueError(f"--{name}: expected the --dataset that the figures are of")
-    if beside.good and shown.output == "csv":
-        raise ValueError(
-            "--good: expected another format than csv, which has one table; merge-nli analyse good "
-            "--format csv writes the figures on good variants"
-        )
+    _check(beside, shown, dataset)
     settings = Settings(shown.ct, n_bootstrap, shown.rng_seed)
     more = [figure_named(key, shown.ct) for key in beside.figure or ()]
     gates = read_gates(beside.require or (), shown.ct)
-    for tracker in beside.log_to or ():
-        with needing(tracker):
-            require_tracker(tracker)
-    per_seed, marked = beside.per_seed, beside.for_spreadsheets
-    check_seed_file(per_seed, overwrite=beside.overwrite, for_spreadsheets=marked)
     model, arguments = model_name(predictions[0]), chosen.arguments()
     sources = [PredictionsSource("", path) for path in predictions]
     frames = list(read_frames(sources, dataset, by=by or (), with_rows=beside.good, **arguments))
@@ -193,22 +181,41 @@ def score_command(
         own = [replace(frame, model=model) for frame in frames]
         rows = [row for frame in own for row in good_rows(frame, settings=settings)]
         contrast = good_table(rows, settings, chosen.cluster)
-    if per_seed:
-        write_seed_results(per_seed, seed_results(frames), for_spreadsheets=marked)
-        log.info("%s: written, a row per seed", per_seed)
-    if beside.reporting and dataset:
-        from merge_metric.score import reporting
-
-        typer.echo(reporting({model: results}, dataset))
-        return
+    if beside.per_seed:
+        marked = beside.for_spreadsheets
+        write_seed_results(beside.per_seed, seed_results(frames), for_spreadsheets=marked)
+        log.info("%s: written, a row per seed", beside.per_seed)
     about = {"predictions": ", ".join(map(str, predictions)), "dataset": dataset and str(dataset)}
-    typer.echo(_text_of(results, contrast, shown, more, chosen.cluster, about))
+    typer.echo(
+        reporting({model: results}, dataset)
+        if beside.reporting and dataset
+        else _text_of(results, contrast, shown, more, chosen.cluster, about)
+    )
     for tracker in beside.log_to or ():
         place = log_results(tracker, results, model=model, dataset=str(dataset or ""))
         log.info("%s: logged to %s", tracker, place)
     if failed := failures(results, gates):
         typer.echo("\n".join(failed), err=True)
         raise typer.Exit(1)
+
+
+def _check(beside: Beside, shown: Shown, dataset: Path | None) -> None:
+    """Raise before anything is read if what is wished beside the figures cannot be made."""
+    from merge_metric.frame.per_seed import check_seed_file
+
+    for name in ("reporting", "good"):
+        if getattr(beside, name) and dataset is None:
+            raise ValueError(f"--{name}: expected the --dataset that the figures are of")
+    if beside.good and shown.output == "csv":
+        raise ValueError(
+            "--good: expected another format than csv, which has one table; merge-nli analyse good "
+            "--format csv writes the figures on good variants"
+        )
+    for tracker in beside.log_to or ():
+        with needing(tracker):
+            require_tracker(tracker)
+    marked = beside.for_spreadsheets
+    check_seed_file(beside.per_seed, overwrite=beside.overwrite, for_spreadsheets=marked)
 
 
 def _text_of(
@@ -280,12 +287,9 @@ def compare_command(
     others = [leaderboard(with_leaderboard)] if with_leaderboard else []
     match shown.output:
         case "json":
-            whole: Any = {
-                "dataset": str(dataset),
-                "comparisons": [c.as_dict() for c in comparisons],
-            }
-            if others:
-                whole["leaderboard"] = others[0].as_dict()
+            whole: dict[str, Any] = {"dataset": str(dataset)}
+            whole["comparisons"] = [c.as_dict() for c in comparisons]
+            whole |= {table.name: table.as_dict() for table in others}
             typer.echo(to_json(whole, allow_nan=False))
         case "text":
             texts = [of.to_text(explain=shown.explain) for of in comparisons]

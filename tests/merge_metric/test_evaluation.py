@@ -465,3 +465,5 @@ def test_the_command_says_the_same(results: list[Evaluation]) -> None:
     told = commands.run(*words, "--dataset", one.dataset, "--config", "snli").stdout
     assert told.splitlines()[0] == one.reporting().splitlines()[0]
     assert "expected the --dataset" in refused(*words)
+    gate = ("--dataset", one.dataset, "--config", "snli", "--require", "seed_accuracy=1")
+    assert "seed_accuracy is " in commands.run(*words, *gate, code=1).stderr
