@@ -20,6 +20,7 @@ from merge_metric.report.evidence import TEXTS, Configuration, Evidence, Result,
 from merge_metric.report.sections import RELAXED, SEED, cell, interval_text, number
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, FEW_SEEDS, Estimate, Figure, sv_at
 from merge_metric.seed_variant_accuracy.options import check_opposites
+from merge_metric.tables import is_few
 
 _SV: Final = sv_at(90)
 
@@ -36,19 +37,12 @@ def _say(name: str, **values: Any) -> str:
 
 
 def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
-    """Write sentences on the models' figures on a configuration, and on doubtful figures."""
+    """Write sentences on the models' figures on a configuration."""
     pairs = zip(evidence.names, configuration.results, strict=True)
     scored = {name: result for name, result in pairs if result}
-    made = evidence.provenance.get(configuration.collection, {})
-    doubts = [*filter(None, [note_of(made, "try")])] + [
-        f"{model.name}: warning: {sentence}"
-        for model in evidence.models
-        if model.name in scored
-        for sentence in doubts_of_model(model.description)
-    ]
     n = min(int(result["n_seeds"]) for result in scored.values())
     if n < FEW_SEEDS:
-        return [*doubts, _say("few_seeds", n=n, least=FEW_SEEDS)]
+        return [_say("few_seeds", n=n, least=FEW_SEEDS)]
     comparison = configuration.comparison
     sentences = (
         _spread(SEED, scored, comparison),
@@ -58,7 +52,18 @@ def findings(evidence: Evidence, configuration: Configuration) -> list[str]:
         _reordered(scored, comparison),
         _hardest_class(configuration),
     )
-    return [*doubts, *filter(None, sentences)]
+    return [*filter(None, sentences)]
+
+
+def doubts(evidence: Evidence, configuration: Configuration) -> list[str]:
+    """Write warnings of data of a trial, and of models whose figures are doubtful."""
+    made = evidence.provenance.get(configuration.collection, {})
+    return [*filter(None, [note_of(made, "try")])] + [
+        f"{model.name}: warning: {sentence}"
+        for model, result in zip(evidence.models, configuration.results, strict=True)
+        if result
+        for sentence in doubts_of_model(model.description)
+    ]
 
 
 def _spread(figure: Figure, scored: Mapping[str, Result], comparison: Comparison | None) -> str:
@@ -170,7 +175,7 @@ def _hardest_class(configuration: Configuration) -> str:
         ]
         for part in configuration.parts("word_class")
     }
-    if not all(_has_enough(result) for part in results.values() for result in part):
+    if any(not r or is_few(r["n_seeds"]) for part in results.values() for r in part):
         return ""
     if not (hardest := _hardest(results)):
         return ""
@@ -185,7 +190,7 @@ def _hardest(results: Mapping[str, Sequence[Result | None]]) -> tuple[str, str, 
         pairs = [
             (cell(x, _SV), cell(y, _SV))
             for x, y in zip(results[low], results[high], strict=True)
-            if x and y and _has_enough(x) and _has_enough(y)
+            if x and y and not (is_few(x["n_seeds"]) or is_few(y["n_seeds"]))
         ]
         if pairs and all(
             x.high is not None and y.low is not None and x.high < y.low for x, y in pairs
@@ -295,7 +300,3 @@ def _bounds(value: Estimate, unit: str = "") -> str:
 
 def _range(values: Sequence[float]) -> str:
     return " to ".join(dict.fromkeys((number(min(values)), number(max(values)))))
-
-
-def _has_enough(result: Result | None) -> bool:
-    return bool(result) and int((result or {})["n_seeds"]) >= FEW_SEEDS

@@ -29,7 +29,7 @@ from merge_metric.analyses.curves import plot_curves, plot_matching
 from merge_metric.compare import Comparison
 from merge_metric.report import ReportFormat, sections
 from merge_metric.report.evidence import TEXTS, Configuration, Evidence, Result, VariantPart, joined
-from merge_metric.report.finding import findings, flipped_example, overall_findings
+from merge_metric.report.finding import doubts, findings, flipped_example, overall_findings
 from merge_metric.report.sections import HEADLINE, MATCHING, cell, number, seed_rows, tables
 from merge_metric.report.seeds import describe_sample, embed_source, limit_variants
 from merge_metric.seed_variant_accuracy.figures import FEW_SEEDS, MATCHING_RANGE, Figure, sv_at
@@ -213,7 +213,7 @@ def templates() -> jinja2.Environment:
         "plain": plain,
     }
     called = (
-        *(findings, overall_findings, flipped_example, sections.of_answers, signed, zip),
+        *(findings, doubts, overall_findings, flipped_example, sections.of_answers, signed, zip),
         *(cell, label, number, sections.shown, sections.interval_text, show_value, marked),
         *(is_best, is_few_of, heat_step, comparison_rows, sections.figures_table),
         *(sections.model_text, sections.settings_text, resampled_units),
@@ -465,7 +465,7 @@ def render_json(evidence: Evidence) -> str:
         "configurations": [
             {
                 "name": c.name,
-                "findings": findings(evidence, c),
+                "findings": findings(evidence, c) + doubts(evidence, c),
                 "results": results,
                 "comparison": c.comparison and c.comparison.as_dict(),
             }

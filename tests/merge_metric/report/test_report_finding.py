@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from helpers.dataset_files import write_predictions
 from helpers.report_data import paraphrased, problems
+from markupsafe import escape
 
 from merge_dataset.schema import NLI
 from merge_metric.compare import Comparison
 from merge_metric.report.evidence import Configuration, Evidence, gather_evidence
-from merge_metric.report.finding import findings, flipped_example, overall_findings
+from merge_metric.report.finding import doubts, findings, flipped_example, overall_findings
+from merge_metric.report.write import render_html
 from merge_metric.seed_variant_accuracy.figures import FEW_SEEDS
 from merge_metric.tables import Table
 
@@ -261,6 +263,9 @@ def test_what_is_said_of_files(flips: Evidence) -> None:
     usual = findings(flips, flips.configurations[0])
     metadata = {"truncated": 9, "distinct_pairs": 30, "max_tokens": 8}
     cut = replace(flips, models=(replace(flips.models[0], description=metadata), *flips.models[1:]))
-    first, *rest = findings(cut, cut.configurations[0])
-    assert first.startswith(f"{flips.models[0].name}: warning: 9 of 30 pairs (30 %) were cut to 8")
-    assert rest == usual
+    (doubt,) = doubts(cut, cut.configurations[0])
+    assert doubt.startswith(f"{flips.models[0].name}: warning: 9 of 30 pairs (30 %) were cut to 8")
+    assert findings(cut, cut.configurations[0]) == usual
+    headline = render_html(cut).partition('<p class="finding">')[2]
+    assert headline.startswith(str(escape(" ".join(usual[:2]))))
+    assert f'<p class="note">{escape(doubt)}</p>' in headline
