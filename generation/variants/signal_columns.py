@@ -25,7 +25,7 @@ from generation.variants.perturbations import WORD, Perturbation, keys_of, pertu
 from merge_dataset.annotation import ANSWERS, TRUSTED, read_answers, read_judge
 from merge_dataset.dataset_columns import COLUMNS, LIMITS, OF_WORDS, OPTIONAL
 from merge_dataset.files import digest_of_file, digests, read_record, read_table, write_table
-from merge_dataset.schema import variant_id
+from merge_dataset.schema import WORD_CLASSES, variant_id
 
 MASKED, CAUSAL = "mlm", "lm"
 """Keys of the model in `signals.json`, by the model's kind."""
@@ -400,7 +400,7 @@ def features(column: ColumnReader, pll_changes: Sequence[str]) -> dict[str, NDAr
         name: pc.fill_null(pc.equal(column(name), pa.scalar(fault)), False)
         for name, fault in FAULTS.items()
     }
-    for word_class in ("verb", "adjective"):
+    for word_class in WORD_CLASSES:
         columns[f"is_{word_class}"] = pc.equal(column("word_class"), word_class)
     for name in ("zipf_frequency", "mean_rank", "neighbour_change", *pll_changes):
         columns[name] = column(name)
