@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from merge_dataset.commands.command_line import INTERRUPTED, STOPPED, is_stop, needing
+from merge_dataset.files import describe_os_error
 from merge_dataset.redaction import mask_urls
 from merge_metric.register import register_metric
 
@@ -82,6 +83,9 @@ class _Commands(TyperGroup):
             elif isinstance(error, typer.Abort):
                 typer.echo("error: stopped", err=True)
                 code = 1
+            elif isinstance(error, OSError):  # of --help or --version, with no room for the text
+                typer.echo(f"error: {describe_os_error(error)}", err=True)
+                code = 2
             # Typer bundles click or uses an installed one, depending on the release.
             elif not hasattr(error, "format_message"):
                 raise

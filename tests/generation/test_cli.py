@@ -79,6 +79,20 @@ def test_what_people_type(command: str, meant: str) -> None:
     assert meant.lower() in told.lower()
 
 
+@pytest.mark.parametrize("flag", ["--version", "--help"])
+def test_no_room_for_what_is_shown(flag: str) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("there is no /dev/full")
+    with full.open("w") as out:
+        done = subprocess.run(
+            [sys.executable, "-m", "generation", flag], stdout=out, stderr=subprocess.PIPE,
+            encoding="utf-8", timeout=PATIENCE, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert re.fullmatch(r"error: the output: no space left on device; [^\n]+\n", done.stderr)
+
+
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "tomli_w", None)
     told = refused("demo", "--run", tmp_path, "--no-register")
