@@ -380,7 +380,7 @@ class Config(ProblemSettings):
     unpadded: bool = setting_of(
         ModelRequest,
         "unpadded",
-        commands="suggest",
+        commands="suggest signals",
         affects_output=False,
         omit_if_default=True,
         rare=True,

@@ -284,9 +284,9 @@ def signals_command(
             "expected one model, with --lm or --mlm, or --neighbours, got "
             f"{' and '.join(chosen) or 'none'}",
         ),
-        (
-            not (lm and given.get("batch_tokens")),
-            "--batch-tokens: expected with --mlm, got it with --lm",
+        *(
+            (not (lm and given.get(name)), f"{name}: expected with --mlm, got it with --lm")
+            for name in ("batch_tokens", "unpadded")
         ),
     )
     distribution = distribution_of(dealt, device=given.get("device", "auto"))

@@ -101,16 +101,14 @@ def write_changes(
     of: str | None = None,
     only: Sequence[str] = (),
     distribution: Distribution | None = None,
-    device: str | None = None,
-    dtype: str | None = None,
-    batch_tokens: int | None = None,
+    **settings: Any,
 ) -> dict[str, Any]:
     """Score a build's texts; write `signals.parquet` or `neighbours.parquet`, return its record.
 
     A masked (`mlm`) or causal (`lm`) model scores all texts of seeds and replacements; the run's
     masked LMs (`neighbours`) score the words beside replacements of eligible seeds. `of` names a
-    build inside the folder; device, dtype and batch are by default those of the run. After a call
-    with the names of some texts, `only` these, the next one keeps what else it scored.
+    build inside the folder; `settings` such as `device` are by default those of the run. After a
+    call with the names of some texts, `only` these, the next one keeps what else it scored.
     """
     is_of_words = kind == NEIGHBOURS
     base = RunFolder(Path(run))
@@ -120,8 +118,7 @@ def write_changes(
         build.require_unchanged(build.manifest, [build.replacements.name], "build")
         base.require_unchanged(base.suggested, [base.problems.name], "suggest")
         manifest = files.read_record(build.manifest)
-        own = {"device": device, "dtype": dtype, "batch_tokens": batch_tokens}
-        config = Config.read(base.config).overlaid(None, {**manifest["config"], **own})
+        config = Config.read(base.config).overlaid(None, {**manifest["config"], **settings})
         edits_more = config.families == "inflect" or config.repair_articles
         if config.scramble and (is_of_words or edits_more):
             # Only the words before shuffling could tell which articles and forms go with them.
@@ -167,7 +164,8 @@ def _fill_stores(scoring: Scoring, task: Task) -> list[dict[str, str]]:
         if head is CAUSAL_LM:
             model = causal_lm(path, name, config.device, config.dtype)
         else:
-            settings = {n: getattr(config, n) for n in ("device", "dtype", "batch_tokens")}
+            names = ("device", "dtype", "batch_tokens", "unpadded")
+            settings = {setting: getattr(config, setting) for setting in names}
             model = MaskedLM.load(path, name=name, **settings)
         identity = {field: str(getattr(model, field)) for field in OF_MODEL}
         identities.append(identity | ({"scheme": scheme} if scoring.kind != MASKED else {}))

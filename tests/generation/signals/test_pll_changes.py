@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.commands import refused
 from helpers.commands import run as run_command
 from helpers.dataset_files import read_rows as rows_in
 from helpers.kept_answers import keys_in
@@ -231,6 +232,16 @@ def test_nothing_is_scored_twice(
     assert len(scored) == lost > 0
     assert keys_in(answers.parent) == keys
     assert run.signals.read_bytes() == signals
+
+
+def test_only_masked_lms_read_without_padding(
+    run: RunFolder, model: str, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = ("signals", "--run", run.path, "--unpadded")
+    told = refused(*asked, "--lm", folder)
+    assert told == "error: --unpadded: expected with --mlm, got it with --lm\n"
+    run_command(*asked, "--mlm", model)  # on a CPU
+    assert "roberta: warning: `unpadded` changes nothing" in caplog.text
 
 
 def test_answers_that_tasks_lost_are_missing(
