@@ -142,9 +142,11 @@ def open_predictions(
     are merged as asked or else as the file's description says.
     """
     if path.is_dir():
-        logs = [log for name in ("samples_*.jsonl", "*.eval") for log in sorted(path.rglob(name))]
+        patterns = ("samples_*.jsonl", "*.eval")
+        logs = [log for pattern in patterns for log in sorted(path.rglob(pattern))]
         listed = " ".join(map(str, logs[:3])) + " …" * (len(logs) > 3)
-        advice = f"; give the logs of one model by name: {listed}" if logs else ""
+        advice = f"; give the logs of one model by name: {listed}"
+        advice = advice if logs else f" without logs ({' or '.join(patterns)}); name a file"
         raise ValueError(f"{path}: expected a predictions file, got a folder{advice}")
     suffix_of(path, (*SUFFIXES, *CSV, *INSPECT))
     with ExitStack() as kept:

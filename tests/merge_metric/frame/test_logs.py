@@ -307,6 +307,10 @@ def test_a_folder_of_logs(folder: Path, rows: Rows, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a folder; give the logs of one model by name: ") as told:
         score_file(tmp_path, folder)
     assert str(told.value).endswith(f": {path}")
+    path.unlink()
+    without = r"a folder without logs \(samples_\*\.jsonl or \*\.eval\); name a file$"
+    with pytest.raises(ValueError, match=without):
+        score_file(tmp_path, folder)
 
 
 def test_several_logs_of_one_model(folder: Path, rows: Rows, tmp_path: Path) -> None:
