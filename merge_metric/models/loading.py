@@ -156,7 +156,9 @@ def require_settings_used(request: ModelRequest, kind: ModelKind) -> None:
         (not request.base_url, ("max_requests",), "for a model on a server"),
         (kind != "classifier" or not request.base_url, ("pair_separator",),
          "for a classifier on a server"),
-        (kind == "classifier", ("answers", "shuffle_letters", "shots"), "of language models"),
+        (kind == "classifier",
+         ("answers", "shuffle_letters", "shots", "prompt_start", "chat_template"),
+         "of language models"),
         (kind != "classifier" or request.base_url, ("unpadded",), "for a classifier on a GPU"),
         (not request.shuffle_letters, ("letters_seed",), "with `shuffle_letters`"),
     ):  # fmt: skip

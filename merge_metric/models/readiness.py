@@ -73,13 +73,11 @@ def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
 
 def request_of(entry: Preset, request: ModelRequest) -> ModelRequest:
     """Fill a preset's model into a request; without a document, seeds decide its label order."""
-    of_seeds = "seeds" if entry.label_order == "seeds" else None
-    order, shots = None, request.shots
-    if entry.kind == "classifier":
-        order, shots = request.label_order, "auto"
-    return replace(
-        request, model=entry.model, kind=entry.kind, label_order=order or of_seeds, shots=shots
-    )
+    order = "seeds" if entry.label_order == "seeds" else None
+    if entry.kind == "classifier":  # what the list's language models are asked with is not for it
+        order = request.label_order or order
+        request = replace(request, shots="auto", prompt_start="", chat_template=False)
+    return replace(request, model=entry.model, kind=entry.kind, label_order=order)
 
 
 def on_hub(presets: Sequence[Preset], only: Sequence[str] = ()) -> list[Preset]:

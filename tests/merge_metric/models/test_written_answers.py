@@ -289,6 +289,10 @@ def test_settings_that_are_none() -> None:
          "answers: expected only of language models, got words"),
         ({"base_url": None, "kind": "classifier", "shots": "mix"},
          "shots: expected only of language models, got mix"),
+        ({"base_url": None, "kind": "classifier", "chat_template": True},
+         "chat_template: expected only of language models, got True"),
+        ({"kind": "classifier", "prompt_start": "<s>"},
+         "prompt_start: expected only of language models, got <s>"),
     ],
 )  # fmt: skip
 def test_settings_that_play_no_part(options: dict[str, Any], message: str) -> None:

@@ -148,8 +148,9 @@ def test_all_that_is_wrong_with_a_preset_is_told_first(predict: Run, preset: lis
     assert "nothing says which class is which label" in lines[-2]
     assert lines[-1] == "to run the others: --only First,Last"
     assert not Path("all").exists()
-    # The examples are for the language models of a list.
-    predict("--preset", "mine", "--only", "First,Last", "--shots", "mix", "--out", "all")
+    # How prompts are made is for the language models of a list.
+    of_prompts = ("--shots", "mix", "--prompt-start", "<s>", "--chat-template")
+    predict("--preset", "mine", "--only", "First,Last", *of_prompts, "--out", "all")
 
 
 @pytest.mark.slow
