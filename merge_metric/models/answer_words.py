@@ -137,7 +137,7 @@ _PARTS: Final = {
     "CHOICE": r"(?:(?P<letter>LETTER)(?:BESIDE)?|(?P<label>LABEL))(?P<hedge>HEDGE)?",
     "CAPITAL": r"(?:(?P<letter>UPPER)(?:BESIDE)?|(?P<label>LABEL))(?P<hedge>HEDGE)?",
 }
-"""What capitalised words in rules stand for, and in the parts further down.
+"""Meaning of capitalised words in rules, and in the parts further down.
 
 CHOICE is a letter or a label's name; CAPITAL the same, but no small letter. A reader puts its own
 values in place of ABC and abc (its letters), NAMES and STOP.
