@@ -17,7 +17,6 @@ from merge_metric.models.inspection import (
     CLASSIFIER,
     CONFIG,
     MASKED_LM,
-    Head,
     Inspection,
     build_on_meta,
     quick_gguf,
@@ -37,14 +36,10 @@ _UNUSED: Final = re.compile(
     r"|(^|\.)(pooler|position_ids|token_type_ids|version|masked_bias|inv_freq|attn\.bias)\b"
 )
 """Names of tensors that belong to a model of another class and change no answer."""
-_LARGEST_KEPT: Final = 2**25 - 2**14
-_MOST_TIMES: Final = 16
-"""Most parameters of a model per element in its files: several may share one, or be packed."""
 _SIZES: Final = (
     "num_hidden_layers", "decoder_layers", "num_decoder_layers", "num_attention_heads",
     "hidden_size", "vocab_size",
 )  # fmt: skip
-_ADAPTER_PREFIX: Final = "base_model.model."
 
 
 class Loaded(NamedTuple):
@@ -93,7 +88,7 @@ def load(inspection: Inspection, *, device: str = "auto", dtype: str = "auto") -
     if device == "cpu":
         # glibc returns freed memory to the system, and then requests it again page by page, up
         # to a multiple of the largest block freed so far: a sixth of a small model's time.
-        torch.empty(_LARGEST_KEPT, dtype=torch.uint8)
+        torch.empty(2**25 - 2**14, dtype=torch.uint8)
         if torch.backends.cpu.get_cpu_capability() == "AVX2":
             # Else MKL's rounding depends on the addresses of operands. It reads this variable at
             # its first product, so it has no effect in a process that has computed before.
@@ -110,7 +105,7 @@ def load(inspection: Inspection, *, device: str = "auto", dtype: str = "auto") -
         owner = (inspection, folder) if inspection.tokenizer in files else (base, base_folder)
         tokenizer = read_tokenizer(*owner, config)
         names = read_shapes(files, inspection.weights.names)  # also tells of half a download
-        replaced = {name.partition(_ADAPTER_PREFIX)[2] for name in names}
+        replaced = {name.partition("base_model.model.")[2] for name in names}
         model = _read_model(base, config, base_folder, kind, replaced)
         with files.reading(f"an adapter of {base.files.name}", ADAPTER_CONFIG):
             model = _merge(model, folder, files.source)
@@ -182,12 +177,18 @@ def _read_model(
         config.legacy = False  # the masked-LM head that DeBERTa was published with
     elements = sum(map(math.prod, shapes.values())) or 8 * files.sizes[weights.names[0]]
     with files.reading(f"the configuration of a {head.name}", files.gguf_file or CONFIG):
-        kind = _class_for(head, config, elements)
+        # Sizes that do not fit the weights would fill the memory, or take minutes to fail. Several
+        # parameters may share an element of the files, or be packed into one.
+        sizes = {name: getattr(config.get_text_config(), name, None) for name in _SIZES}
+        is_odd = any(type(n) is int and not 0 <= n <= elements for n in sizes.values())
+        built = None if is_odd else build_on_meta(head, config)
+        if built is None or built.num_parameters() > 16 * elements + 2**20:
+            raise ValueError(f"its sizes {sizes} do not fit weights of {elements:,} elements")
     before = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity(ERROR)  # below we check which tensors fit
     try:
         with files.reading(f"a {head.name}", weights.names[0]):
-            model, info = kind.from_pretrained(
+            model, info = type(built).from_pretrained(
                 folder,
                 config=config,  # reading a GGUF file's metadata again takes seconds
                 dtype=dtype,
@@ -215,19 +216,6 @@ def _read_model(
             "for another task, or with layers of its own?"
         )
     return model
-
-
-def _class_for(head: Head, config: Any, elements: int) -> Any:
-    """Find the model's class, if its sizes fit the number of elements in the weights.
-
-    Sizes that do not fit would fill the memory, or take minutes to fail.
-    """
-    sizes = {name: getattr(config.get_text_config(), name, None) for name in _SIZES}
-    is_odd = any(type(n) is int and not 0 <= n <= elements for n in sizes.values())
-    built = None if is_odd else build_on_meta(head, config)
-    if built is None or built.num_parameters() > _MOST_TIMES * elements + 2**20:
-        raise ValueError(f"its sizes {sizes} do not fit weights of {elements:,} elements")
-    return type(built)
 
 
 def _merge(base: Any, folder: Path, source: str) -> Any:

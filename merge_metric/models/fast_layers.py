@@ -39,11 +39,6 @@ PACKED: Final = frozenset(
 )  # fmt: skip
 """Types of models that call their linear layers and do not read the weights inside."""
 
-_ACTIVATIONS: Final = ("intermediate_act_fn", "transform_act_fn")
-"""Names of activations that are applied to the output of a layer `dense`, and only there."""
-
-_SHAPES_KEPT: Final = "128"
-"""Shapes whose prepared data PyTorch and oneDNN cache; their 1,024 would take 1 MB each."""
 _ROWS: Final = 512
 """Rows of inputs for which weights are packed; other numbers work, and are hardly slower."""
 _APART: Final = {torch.float32: 1e-4, torch.bfloat16: 0.25}
@@ -95,7 +90,9 @@ def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
 def _operators_work(dtype: torch.dtype) -> bool:
     """Compare packed layers with plain ones; warn if PyTorch's operators fail or differ."""
     for variable in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
-        os.environ.setdefault(variable, _SHAPES_KEPT)  # read at the first such computation
+        # Of 1,024 shapes, as is usual, prepared data of 1 MB each would be kept. This is read at
+        # the first such computation.
+        os.environ.setdefault(variable, "128")
     width, height, fault = 48, 80, ""
     cases = product((True, False), (False, True), ((1,), (_ROWS + 1,), (2, 17)))
     try:
@@ -124,8 +121,8 @@ def _operators_work(dtype: torch.dtype) -> bool:
 
 
 def _pack(module: nn.Module, embeddings: nn.Parameter) -> None:
-    # Where transformers applies GELU after a layer, oneDNN computes both at once.
-    for name in _ACTIVATIONS:
+    # Where transformers applies GELU to a layer `dense`, and only there, oneDNN does it at once.
+    for name in ("intermediate_act_fn", "transform_act_fn"):
         then = getattr(module, name, None)
         is_gelu = type(then) is GELUActivation and then.act is nn.functional.gelu
         if is_gelu and type(getattr(module, "dense", None)) is nn.Linear:
@@ -456,9 +453,6 @@ def why_padded(model: Any) -> str:
 
 # --- Keys and values of the prompts' common prefix: computed once, used by every batch ---
 
-_SUPPORTED: Final = (DynamicLayer, DynamicSlidingWindowLayer)
-"""Kinds of layers whose only state is keys and values per token."""
-
 
 class _PrefixLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A layer's keys and values of the prefix, put before a batch's, which are not kept."""
@@ -507,7 +501,8 @@ def unsupported(model: Any) -> str | None:
     if not {"past_key_values", "logits_to_keep"} <= set(parameters):
         return f"{name} takes no past_key_values"
     kinds = (type(layer) for layer in DynamicCache(config=model.config).layers)
-    others = (kind.__name__ for kind in kinds if kind not in _SUPPORTED)
+    known = (DynamicLayer, DynamicSlidingWindowLayer)  # only keep keys and values per token
+    others = (kind.__name__ for kind in kinds if kind not in known)
     return next((f"{name} has layers of the kind {other}" for other in others), None)
 
 
@@ -518,9 +513,6 @@ def unsupported(model: Any) -> str | None:
 
 _Batch = TypeVar("_Batch")
 _Result = TypeVar("_Result")
-
-_AHEAD: Final = 2
-"""Batches handed out per thread, so that none waits for a longer batch before its own."""
 
 
 def on_single_threads(
@@ -538,7 +530,8 @@ def on_single_threads(
     try:
         for batch in batches:
             waiting.append(_pool(threads).submit(compute, batch))
-            if len(waiting) >= _AHEAD * threads:
+            # Two per thread, so that none waits for a longer batch before its own.
+            if len(waiting) >= 2 * threads:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

@@ -45,7 +45,6 @@ _TOKENIZERS: Final = (
 """Files of tokenizers that transformers reads, some with others beside them."""
 TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 _MOST_CLASSES: Final = 10_000
-_READ_SUFFIXES: Final = (".json", ".jinja", ".txt", ".model", ".spm", ".codes")
 BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 _QUANTISED: Final = {
     "gptq": ("optimum", "gptqmodel"),
@@ -84,7 +83,6 @@ TEXT_GENERATOR: Final = Head(
     "AutoModelForSeq2SeqLM",
 )  # fmt: skip
 HEADS: Final = (MASKED_LM, CLASSIFIER, CAUSAL_LM, TEXT_GENERATOR)
-_ENDINGS: Final = ("Model", *(ending for head in HEADS for ending in head.architectures))
 _TASKS: Final = {
     "SEQ_CLS": "ForSequenceClassification",
     "CAUSAL_LM": "ForCausalLM",
@@ -122,7 +120,8 @@ class Inspection:
     @property
     def needed(self) -> tuple[str, ...]:
         """Names of the files that the model is loaded from."""
-        texts = (name for name in self.files.sizes if name.endswith(_READ_SUFFIXES))
+        suffixes = (".json", ".jinja", ".txt", ".model", ".spm", ".codes")
+        texts = (name for name in self.files.sizes if name.endswith(suffixes))
         own = () if self.files.gguf_file else sorted(t for t in texts if ".index." not in t)
         return (*own, *self.weights.names, *filter(None, [self.weights.index]))
 
@@ -136,9 +135,18 @@ def inspect(
 
 def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspection:
     """Inspect listed files; an adapter's base needs neither tokenizer nor head."""
-    if files.gguf_file is not None:
-        return _inspect_gguf(files, head, files.gguf_file)
-    config: Any
+    config: Any = None
+    if (gguf := files.gguf_file) is not None:
+        if not head.gguf or gguf not in files:
+            got = "got a GGUF file" if gguf in files else "found no file of this name"
+            raise ValueError(f"{files.where(gguf)}: expected a {head.name}, {got}")
+        if files.local(gguf) is not None:
+            config = read_gguf_config(files, gguf)
+        return Inspection(
+            files=files, head=head, config=config, weights=Weights("GGUF", (gguf,)),
+            tokenizer=gguf, notes=("unpacks its weights on reading",),
+            parameters=config and build_on_meta(head, config).num_parameters(),
+        )  # fmt: skip
     base, notes = None, tuple[str, ...]()
     is_adapter, says_classes = ADAPTER_CONFIG in files and not is_base, False
     if CONFIG in files or not is_adapter:
@@ -169,18 +177,6 @@ def _inspect(files: ModelFiles, head: Head, *, is_base: bool = False) -> Inspect
     return Inspection(
         files=files, head=head, config=config, weights=weights, tokenizer=tokenizer,
         parameters=parameters, notes=notes, base=base,
-    )  # fmt: skip
-
-
-def _inspect_gguf(files: ModelFiles, head: Head, name: str) -> Inspection:
-    if not head.gguf or name not in files:
-        got = "got a GGUF file" if name in files else "found no file of this name"
-        raise ValueError(f"{files.where(name)}: expected a {head.name}, {got}")
-    config = None if files.local(name) is None else read_gguf_config(files, name)
-    return Inspection(
-        files=files, head=head, config=config, weights=Weights("GGUF", (name,)),
-        tokenizer=name, notes=("unpacks its weights on reading",),
-        parameters=config and build_on_meta(head, config).num_parameters(),
     )  # fmt: skip
 
 
@@ -259,7 +255,8 @@ def read_config(files: ModelFiles, head: Head, *, is_base: bool) -> tuple[Any, b
         tables = [t for n, t in vars(modeling_auto).items() if n.endswith("_MAPPING_NAMES")]
         kind = next((k for t in tables for k, name in t.items() if [name] == names[:1]), None)
     is_known = kind in vars(configuration_auto)["CONFIG_MAPPING_NAMES"]
-    is_plain = is_known and any(name.endswith(_ENDINGS) for name in names)
+    endings = ("Model", *(ending for of in HEADS for ending in of.architectures))
+    is_plain = is_known and any(name.endswith(endings) for name in names)
     fits = any(name.endswith(("Model", *head.architectures)) for name in names)
     shown, count = ", ".join(map(str, names)), content.get("num_labels", 0)
     stored = content.get("quantization_config")

@@ -4,9 +4,9 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from itertools import chain, permutations
 from math import comb
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -25,17 +25,14 @@ ASKED_SEEDS: Final = 300
 """Number of seeds of each source that are asked about to determine an order."""
 MOST_LABELS: Final = 6
 """Largest number of labels whose orders can all be tried."""
-_SHOWN_ORDERS: Final = 6
-"""Number of best orders in the provenance: all orders of three labels."""
 
 SEEDS: Final = "seeds"
 """Value in place of an order: use the order that scores best on the seeds."""
 
-_SUFFIXES: Final = ("", "s", "ed", "ion", "ment", "ory", "ing")
 _WORDS: Final = {
     word: position
     for position, stem in enumerate(("entail", "neutral", "contradict"))
-    for word in (stem[0], *(stem + suffix for suffix in _SUFFIXES))
+    for word in (stem[0], *(stem + end for end in ("", "s", "ed", "ion", "ment", "ory", "ing")))
 }
 """Name of a label in a model's configuration → its position in `LABELS`."""
 
@@ -123,8 +120,7 @@ def read_order(
     if positions := _positions(labels, known):
         return LabelOrder(positions, "id2label", known)
     if known == LABELS:
-        file = resources.files("merge_metric.models").joinpath("presets.toml")
-        lists = tomllib.loads(file.read_text(encoding="utf-8"))
+        lists = tomllib.loads(Path(__file__).with_name("presets.toml").read_text(encoding="utf-8"))
         for entry in (e for e in chain(*lists.values()) if e["model"].lower() == name.lower()):
             if document := entry.get("label_order_source"):
                 stated = parse_order(entry["label_order"]).labels
@@ -203,7 +199,7 @@ def order_from_seeds(
     p_value = min(1.0, (len(right) - 1) * p_value)
     evidence = {
         "seeds": len(gold),
-        "right": {written(o, known): count for o, count in [*right.items()][:_SHOWN_ORDERS]},
+        "right": {written(o, known): count for o, count in [*right.items()][:6]},
         "p_value": p_value,
     }
     lead = (right[best] - right[second]) / len(gold) if len(gold) else 0.0

@@ -154,6 +154,8 @@ class LanguageModel:
         if not questions:
             return
         self._prepare(questions)
+        vocabulary = self._model.config.get_text_config().vocab_size
+        layer_bytes = self._cache.layer_bytes if self._cache else 0
 
         def prepare(some: Sequence[Pair], start: int) -> Prepared[_Result]:
             prompts = self._encode(some)
@@ -161,12 +163,19 @@ class LanguageModel:
             # At least one token must be left to run; nearly all prompts have the whole prefix.
             shared = [min(len(common_prefix([prefix, ids])), len(ids) - 1) for ids in prompts]
             shapes = [(len(ids) - n, n) for n, ids in zip(shared, prompts, strict=True)]
+            batches = list[list[int]]()
+            for batch in batches_of(shapes, self._budget, mixed=False, filler=self._filler):
+                (shortest, _), (longest, of_cache) = shapes[batch[0]], shapes[batch[-1]]
+                kept = longest - shortest + 1 if self._keeps_logits else longest
+                row_bytes = max((of_cache + longest) * layer_bytes, kept * vocabulary * 4)
+                rows = max(1, _BYTES // row_bytes)
+                batches += [batch[n : n + rows] for n in range(0, len(batch), rows)]
 
             def ask(batch: list[int]) -> _Result:
                 letters, mass = self._run([prompts[i] for i in batch], shared[batch[0]])
                 return of_labels(self.prompt, [some[i] for i in batch], letters), mass
 
-            return list(self._batches(shapes)), ask
+            return batches, ask
 
         notes = {"prefix_cached_tokens": self._cache.length if self._cache else 0}
         device = self._model.device.type
@@ -206,17 +215,6 @@ class LanguageModel:
         prompts = self._tokens.encode(pairs)
         require_room(self.name, prompts, pairs, 0, self._max_tokens)
         return prompts
-
-    def _batches(self, shapes: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
-        """Group rows by their numbers of own and shared tokens, as far as memory allows."""
-        vocabulary = self._model.config.get_text_config().vocab_size
-        layer_bytes = self._cache.layer_bytes if self._cache else 0
-        for batch in batches_of(shapes, self._budget, mixed=False, filler=self._filler):
-            (shortest, _), (longest, shared) = shapes[batch[0]], shapes[batch[-1]]
-            kept = longest - shortest + 1 if self._keeps_logits else longest
-            row_bytes = max((shared + longest) * layer_bytes, kept * vocabulary * 4)
-            rows = max(1, _BYTES // row_bytes)
-            yield from (batch[n : n + rows] for n in range(0, len(batch), rows))
 
     def _run(self, prompts: Sequence[Sequence[int]], shared: int) -> _Result:
         """Run the tokens after the first `shared`, padded at the end."""

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from merge_metric.models.classifier import Classifier
     from merge_metric.models.prompts import HeldOut
     from merge_metric.models.remote_classifier import RemoteClassifier
-    from merge_metric.models.templates import Prompt
 
 ModelKind = Literal["classifier", "lm", "remote", "baseline"]
 
@@ -79,7 +78,8 @@ def open_model(
         find_order(classifier, request.model, seeds, problem_format.labels)
         return classifier
     require_no_order(request.label_order, f"a model of the kind {kind}, which is asked for letters")
-    from merge_metric.models.prompts import read_prompt
+    from merge_metric.models.language_model import LanguageModel, Words, WritingModel
+    from merge_metric.models.prompts import read_prompt, require_choices
 
     prompt = read_prompt(
         request.shots,
@@ -89,7 +89,24 @@ def open_model(
         held_out=held_out,
         shuffle=request.letters_seed if request.shuffle_letters else None,
     )
-    return _open_language_model(request, kind, prompt)
+    words = Words.of(request) if request.answers == "words" else None
+    if words is None or request.shuffle_letters:
+        require_choices(prompt)
+    if kind == "remote":
+        from merge_metric.models.remote import RemoteModel
+
+        return RemoteModel(request, prompt=prompt, words=words)
+    inspection = inspect(request.source, CAUSAL_LM, gguf_file=request.gguf_file)
+    loaded = load(inspection, device=request.device, dtype=request.dtype or "auto")
+    if words:
+        return WritingModel(loaded, prompt=prompt, words=words, chat_template=request.chat_template)
+    return LanguageModel(
+        loaded,
+        prompt=prompt,
+        chat_template=request.chat_template,
+        prefix_cache=request.prefix_cache,
+        batch_tokens=request.batch_tokens,
+    )
 
 
 def _open_classifier(
@@ -109,30 +126,6 @@ def _open_classifier(
         dtype=request.dtype or "float32",
         batch_tokens=request.batch_tokens,
         unpadded=request.unpadded,
-    )
-
-
-def _open_language_model(request: ModelRequest, kind: ModelKind, prompt: Prompt) -> Model:
-    from merge_metric.models.language_model import LanguageModel, Words, WritingModel
-    from merge_metric.models.prompts import require_choices
-
-    words = Words.of(request) if request.answers == "words" else None
-    if words is None or request.shuffle_letters:
-        require_choices(prompt)
-    if kind == "remote":
-        from merge_metric.models.remote import RemoteModel
-
-        return RemoteModel(request, prompt=prompt, words=words)
-    inspection = inspect(request.source, CAUSAL_LM, gguf_file=request.gguf_file)
-    loaded = load(inspection, device=request.device, dtype=request.dtype or "auto")
-    if words:
-        return WritingModel(loaded, prompt=prompt, words=words, chat_template=request.chat_template)
-    return LanguageModel(
-        loaded,
-        prompt=prompt,
-        chat_template=request.chat_template,
-        prefix_cache=request.prefix_cache,
-        batch_tokens=request.batch_tokens,
     )
 
 
@@ -330,26 +323,23 @@ def _network(
     names = {int(n): str(label) for n, label in (network.config.id2label or {}).items()}
     known = read_order(names, name, order, labels)
     if not is_encoder:
+        import torch
+
         from merge_metric.models.classifier import Classifier
 
-        return Classifier(Loaded(network, tokenizer, name, _digest(network)), label_order=known)
+        digest = hashlib.sha256()
+        for key, tensor in sorted(network.state_dict().items()):
+            digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            flat = tensor.detach().cpu().contiguous().reshape(-1)
+            digest.update(memoryview(flat.view(torch.uint8).numpy()))
+        loaded = Loaded(network, tokenizer, name, digest.hexdigest())
+        return Classifier(loaded, label_order=known)
     # Softmax of the logits, whatever activation the model itself applies.
     ask = partial(
         model.predict, activation_fn=lambda logits: logits, apply_softmax=True,
         convert_to_numpy=True, show_progress_bar=False,
     )  # fmt: skip
     return AskedFunction(ask, name=name, order=known, kind="cross-encoder", batch_size=batch_size)
-
-
-def _digest(network: Any) -> str:
-    import torch
-
-    digest = hashlib.sha256()
-    for key, tensor in sorted(network.state_dict().items()):
-        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        digest.update(memoryview(flat.view(torch.uint8).numpy()))
-    return digest.hexdigest()
 
 
 def _function(

@@ -263,10 +263,6 @@ def read_shapes(files: ModelFiles, names: Iterable[str]) -> dict[str, tuple[int,
     return shapes
 
 
-_LARGEST: Final = 8
-"""Most bytes of tensors per byte of a pickle, in which parameters may have several names."""
-
-
 def _read_pickled_shapes(path: Path, where: str) -> dict[str, tuple[int, ...]]:
     """Read the shapes of a pickle's tensors; raise ValueError if it has anything else.
 
@@ -276,7 +272,8 @@ def _read_pickled_shapes(path: Path, where: str) -> dict[str, tuple[int, ...]]:
     """
     import torch
 
-    shapes, most, expected = dict[str, tuple[int, ...]](), _LARGEST * path.stat().st_size, ""
+    # Of a byte there may be several tensors, as parameters may have several names.
+    shapes, most, expected = dict[str, tuple[int, ...]](), 8 * path.stat().st_size, ""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about old formats

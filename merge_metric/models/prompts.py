@@ -7,7 +7,6 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,9 +16,6 @@ from merge_metric.models.templates import PLACE, Example, Prompt, Template
 _BUNDLED: Final = ("snli", "mnli", "mixed")
 _SUBSTITUTES: Final = dict.fromkeys(ANLI_SOURCES, "mnli")
 """Source without examples of its own → bundled examples that `exc` shows instead."""
-
-_OPTIONS: Final = "auto, exc, mix, none, snli, mnli, seeds, or a .toml or .jsonl file of your own"
-SHOT_FILES: Final = {".toml", ".jsonl"}
 
 HeldOut = Mapping[str, Sequence[Mapping[str, Any]]]
 """Source → its held-out seeds, which are not asked about, with their texts and `label`."""
@@ -56,7 +52,7 @@ def read_prompt(
         ValueError: unknown shots, no shots for these sources, or a malformed file.
     """
     template = Template.of(problem_format.fields, problem_format.labels, shuffle)
-    is_file, is_nli = Path(shots).suffix in SHOT_FILES, problem_format == NLI
+    is_file, is_nli = Path(shots).suffix in {".toml", ".jsonl"}, problem_format == NLI
     if shots == "none" or (shots == "auto" and not is_nli):
         return Prompt((), template, "none", start)
     if shots == "seeds":
@@ -69,7 +65,8 @@ def read_prompt(
         examples = tuple(_example(seed, f"{source}: shots", template) for seed in seeds)
         return Prompt(examples, template, shots, start)
     if not is_file and (not is_nli or shots not in ("auto", "exc", "mix", *_BUNDLED)):
-        options = _OPTIONS if is_nli else "none, seeds, or a .toml or .jsonl file"
+        options = "auto, exc, mix, none, snli, mnli, seeds, or a .toml or .jsonl file of your own"
+        options = options if is_nli else "none, seeds, or a .toml or .jsonl file"
         raise ValueError(
             f"shots: expected {options} for problems with the {problem_format.described}, got "
             f"{shots!r}"
@@ -121,8 +118,7 @@ def _own_examples(shots: str, sources: Sequence[str]) -> str:
 
 
 def _bundled(name: str) -> str:
-    folder = resources.files("merge_metric.models").joinpath("shots")
-    return folder.joinpath(f"{name}.toml").read_text(encoding="utf-8")
+    return Path(__file__).with_name("shots").joinpath(f"{name}.toml").read_text(encoding="utf-8")
 
 
 def _read_examples(shots: str, template: Template) -> tuple[Template, tuple[Example, ...]]:

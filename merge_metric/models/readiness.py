@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -62,8 +61,7 @@ def read_presets(name: str, only: Sequence[str] = ()) -> list[Preset]:
     >>> [preset.name for preset in read_presets("paper", ["bert-b-s", "llm"])]
     ['BERT-B-S', 'Gemma-2-9b', 'Llama-3.1-8B']
     """
-    file = resources.files("merge_metric.models").joinpath("presets.toml")
-    lists = tomllib.loads(file.read_text(encoding="utf-8"))
+    lists = tomllib.loads(Path(__file__).with_name("presets.toml").read_text(encoding="utf-8"))
     check_members("preset", [name], lists)
     presets, wanted = [Preset(**entry) for entry in lists[name]], {*map(str.casefold, only)}
     names = {own.casefold(): own for p in presets for own in (p.name, p.group)}

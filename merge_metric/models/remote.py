@@ -27,9 +27,6 @@ from merge_metric.models.templates import Prompt
 if TYPE_CHECKING:
     import httpx
 
-_TOP: Final = {"completions": 5, "chat/completions": 20}
-"""Endpoint → number of alternatives per token asked for: the most that OpenAI returns."""
-
 _MAY_PASS: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """HTTP statuses of temporary errors, after which a request is repeated."""
 _HINTS: Final = {
@@ -38,8 +35,6 @@ _HINTS: Final = {
     403: ": name the environment variable that holds the key with `api_key_env`",
     404: ": check the base URL, which mostly ends in /v1, and the model's name",
 }
-_COUNTS: Final = {"prompt_tokens": "prompt_tokens", "answer_tokens": "completion_tokens"}
-"""Name of a count in metadata → its name in answers."""
 _LONGEST_WAIT: Final = 60.0
 _SHOWN: Final = 300
 _ALIKE: Final = 5
@@ -49,32 +44,6 @@ Asked = TypeVar("Asked")
 Answered = TypeVar("Answered")
 
 log = logging.getLogger(__name__)
-
-
-def _key_of(request: ModelRequest, given: str) -> str:
-    """Return the key from the environment or, where a program has it, as given."""
-    key, place = given, "`api_key`"
-    if request.api_key_env:
-        place = f"the environment variable {request.api_key_env}"
-        key = os.environ.get(request.api_key_env, "").strip()
-    odd = next((n for n, c in enumerate(key) if not "!" <= c <= "~"), None)
-    if odd is not None or (request.api_key_env and not key):
-        got = "none" if odd is None else f"one whose character {odd + 1} of {len(key)} is none"
-        raise ValueError(
-            f"expected an API key of ASCII letters, digits and signs in {place}, got {got}"
-        )
-    return key
-
-
-def _url_of(request: ModelRequest) -> httpx.URL:
-    import httpx
-
-    with suppress(httpx.InvalidURL):
-        url = httpx.URL(request.base_url or "")
-        if url.scheme in {"http", "https"} and url.host:
-            return url
-    got = re.sub(r"^.*@", "***@", mask_urls(request.base_url or ""))
-    raise ValueError(f"expected a URL like http://localhost:8000/v1, got {got!r}")
 
 
 class Endpoint:
@@ -101,7 +70,21 @@ class Endpoint:
         """
         import httpx
 
-        key, url = _key_of(request, api_key), _url_of(request)
+        key, source, url = api_key, "`api_key`", httpx.URL()
+        if request.api_key_env:
+            source = f"the environment variable {request.api_key_env}"
+            key = os.environ.get(request.api_key_env, "").strip()
+        odd = next((n for n, c in enumerate(key) if not "!" <= c <= "~"), None)
+        if odd is not None or (request.api_key_env and not key):
+            got = "none" if odd is None else f"one whose character {odd + 1} of {len(key)} is none"
+            raise ValueError(
+                f"expected an API key of ASCII letters, digits and signs in {source}, got {got}"
+            )
+        with suppress(httpx.InvalidURL):
+            url = httpx.URL(request.base_url or "")
+        if url.scheme not in {"http", "https"} or not url.host:
+            got = re.sub(r"^.*@", "***@", mask_urls(request.base_url or ""))
+            raise ValueError(f"expected a URL like http://localhost:8000/v1, got {got!r}")
         self._url = url = url.copy_with(path=f"{url.path.rstrip('/')}/{path}")
         self.place = mask_urls(str(url.copy_with(username=None, password=None, query=None)))
         given = [key, url.username, url.password, *url.params.values(), *secrets_in(url.path)]
@@ -231,7 +214,8 @@ class RemoteModel:
         self.path = "chat/completions" if request.chat_template else "completions"
         self._endpoint = Endpoint(request, self.path, **more)
         self._request, self.name, self.prompt = request, mask_urls(request.model), prompt
-        self.words, self._top = words, _TOP[self.path]
+        # Alternatives per token asked for: the most that OpenAI returns.
+        self.words, self._top = words, 20 if request.chat_template else 5
         self._oddities = _Oddities({"", request.model, self.name})
 
     def describe(self) -> Description:
@@ -303,8 +287,9 @@ class RemoteModel:
                 require_as_asked("", {"name": self.name, **self._oddities.found()})
         except ValueError as error:
             raise ValueError(f"{self._endpoint.place}: {error}") from None
-        tokens = {name: usage.get(count) for name, count in _COUNTS.items()}
-        counts = {"requests": 1} | {n: count for n, count in tokens.items() if type(count) is int}
+        counts = {"requests": 1}
+        names = {"prompt_tokens": "prompt_tokens", "answer_tokens": "completion_tokens"}
+        counts |= {name: usage[of] for name, of in names.items() if type(usage.get(of)) is int}
         return Taken(content, counts)
 
     def read(

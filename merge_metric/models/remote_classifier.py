@@ -102,7 +102,18 @@ class RemoteClassifier:
             body = {"model": self._request.model, "input": texts, "use_activation": True}
         answer = self._endpoint.post(client, body)
         with suppress(*MALFORMED):
-            rows, names = self._read(answer)
+            if self._separator is None:
+                scores = [{str(item["label"]): item["score"] for item in row} for row in answer]
+                called = sorted({*scores[0]}, key=lambda name: (len(name), name))  # LABEL_10 last
+                names = dict(enumerate(called))
+                whole = (row for row in scores if len(row) == len(called))
+                rows = np.array([[row[name] for name in called] for row in whole], np.float64)
+            else:
+                by_index = {int(row["index"]): row for row in answer["data"]}
+                data = [by_index[n] for n in range(len(answer["data"]))]
+                rows = np.array([row["probs"] for row in data], np.float64)
+                named = zip(rows.argmax(axis=1).tolist(), data, strict=True)
+                names = {n: str(row["label"]) for n, row in named if row["label"]}
             known = self._names or names
             are_same = all(known.get(n, name) == name for n, name in names.items())
             if are_same and rows.shape == (len(pairs), self._width or rows.shape[1]):
@@ -112,15 +123,3 @@ class RemoteClassifier:
             f"{self._endpoint.place}: expected probabilities of the classes"
             f"{f' {classes}' * bool(classes)} for {len(pairs)} pairs, got {beginning(answer)}"
         )
-
-    def _read(self, answer: Any) -> _Read:
-        if self._separator is None:
-            scores = [{str(item["label"]): item["score"] for item in row} for row in answer]
-            names = sorted({*scores[0]}, key=lambda name: (len(name), name))  # LABEL_10 is last
-            rows = [[row[name] for name in names] for row in scores if len(row) == len(names)]
-            return np.array(rows, np.float64), dict(enumerate(names))
-        by_index = {int(row["index"]): row for row in answer["data"]}
-        data = [by_index[n] for n in range(len(answer["data"]))]
-        probabilities = np.array([row["probs"] for row in data], np.float64)
-        named = zip(probabilities.argmax(axis=1).tolist(), data, strict=True)
-        return probabilities, {n: str(row["label"]) for n, row in named if row["label"]}

@@ -159,7 +159,6 @@ def plain_tokenizer(tokenizer: Any) -> Any:
 # To join cached ids of words is six times as fast as the library.
 
 _WORD: Final = re.compile(r"[0-9A-Za-z]+|[^0-9A-Za-z ]")
-_MOST_WORDS: Final = 2**17
 
 PairTokens = Callable[[str, str], tuple[list[int], list[int]] | None]
 """Token ids and type ids of a pair of texts with special tokens; None if words do not tell."""
@@ -187,7 +186,7 @@ def word_tokens(tokenizer: Any) -> PairTokens | None:
     special, ids, types = [token.content for token in added], two.ids, two.type_ids
     i, j = two.sequence_ids.index(0), two.sequence_ids.index(1)
 
-    @lru_cache(_MOST_WORDS)
+    @lru_cache(2**17)
     def of_word(word: str) -> list[int]:
         return list(tokenizer.encode(word, add_special_tokens=False).ids)
 
