@@ -270,9 +270,16 @@ def _join(model: AnswerTable, columns: Sequence[str]) -> None:
         conditions += [(file, condition) for condition in checked.conditions]
         start += file.rows
     given = f"({' UNION ALL '.join(scans)})"
-    if not dataset.formats:
+    if dataset.formats:
+        joined = _joined(model, given, columns)
+    else:
         dataset.number_seeds(given)
-    joined = _joined(model, given, columns) if dataset.formats else _alone(model, given)
+        joined = (
+            f"SELECT (variant_id <> seed_id)::INT AS file, answer AS row, seed, label, "
+            f"{''.join(f'{share}, ' for share in model.shares)}answer, part, prediction, odd, "
+            "digest IS NOT NULL AS verified, wrong, []::INT[] AS subsamples "
+            f"FROM {given} LEFT JOIN seeds USING (seed_id)"
+        )
     dataset.engine.execute(f"CREATE OR REPLACE TEMP TABLE {model.answers} AS {joined}")
     (signs,) = model.query("SELECT min(wrong) AS first FROM answers WHERE wrong >= 0").to_pylist()
     if signs["first"] is not None:
@@ -302,16 +309,6 @@ def _join(model: AnswerTable, columns: Sequence[str]) -> None:
         )
         count, ids = unknown["count"][0].as_py(), unknown["variant_id"]
         raise unknown_ids(model.where, dataset.folder, count, model.n_predictions, ids)
-
-
-def _alone(model: AnswerTable, given: str) -> str:
-    """Write the rows of a table of answers to no dataset."""
-    return (
-        f"SELECT (variant_id <> seed_id)::INT AS file, answer AS row, seed, label, "
-        f"{''.join(f'{share}, ' for share in model.shares)}answer, part, prediction, odd, "
-        "digest IS NOT NULL AS verified, wrong, []::INT[] AS subsamples "
-        f"FROM {given} LEFT JOIN seeds USING (seed_id)"
-    )
 
 
 def _joined(model: AnswerTable, given: str, columns: Sequence[str]) -> str:

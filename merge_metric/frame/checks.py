@@ -177,7 +177,7 @@ class PredictionsFile:
             expected = f"{width} per row, in the order {', '.join(known[:width])}"
             for rule, wanted in (
                 (f"len(given_{PROBABILITIES}) IS DISTINCT FROM {width}", expected),
-                (f"NOT coalesce({least} AND {total}, false)", _DISTRIBUTION),
+                (f"NOT coalesce({least} AND {total}, false)", "numbers from 0 to 1 with the sum 1"),
             ):
                 conditions.append(Condition(PROBABILITIES, rule, wanted))
             ours = range(width) if width == merged != len(self.written) else codes
@@ -288,9 +288,6 @@ class PredictionsFile:
                 f"{row['variant_id']!r} as in {first} ({row['n']:,} such id{'s'[: row['n'] > 1]}); "
                 "drop the repeated rows"
             )
-
-
-_DISTRIBUTION: Final = "numbers from 0 to 1 with the sum 1"
 
 
 def require_columns(

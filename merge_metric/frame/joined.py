@@ -41,7 +41,6 @@ from merge_metric.frame.checks import REQUIRED
 from merge_metric.frame.counting import ConfigAnswers, groupings
 from merge_metric.frame.noise import read_repeats
 from merge_metric.frame.relations import preview, read_columns
-from merge_metric.frame.texts import UNVERIFIED
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.inputs import Clusters, Ints, Rows, split_predictions
 from merge_metric.seed_variant_accuracy.options import Merging, merging_advice
@@ -208,8 +207,20 @@ def as_frames(
 def frames_of(model: AnswerTable, configs: Sequence[str], reading: Reading) -> Iterator[Frame]:
     """Check and count a model's answers, one configuration after the other; see `read_frames`."""
     folder, dataset = model.folder, model.dataset
-    if not dataset.formats:
-        yield _frame_alone(model)
+    if not dataset.formats:  # a file without a dataset
+        (file,) = model.predictions
+        answers = ConfigAnswers.of(model, "(0)", "(1)")
+        file.require_distinct()
+        counts, by_answer, _ = answers.count((), None)
+        if counts is None:
+            table = file.table()
+            try:
+                split_predictions(*(table[name].to_pylist() for name in REQUIRED))
+            except ValueError as error:
+                raise ValueError(f"{file.path}: {error}") from error
+        assert counts is not None
+        shift, repeats = answers.shift(counts), read_repeats([file])
+        yield Frame(model.name, ALL_ROWS, counts, by_answer, {}, shift, repeats=repeats)
         return
     # For each collection, as equal formats may have different optional columns.
     formats = [format_in(folder, name) for name in collections(folder)]
@@ -290,23 +301,6 @@ def _frame_of(model: AnswerTable, config: str, reading: Reading) -> Frame:
     )
 
 
-def _frame_alone(model: AnswerTable) -> Frame:
-    """Count the answers of a file without a dataset."""
-    (file,) = model.predictions
-    answers = ConfigAnswers.of(model, "(0)", "(1)")
-    file.require_distinct()
-    counts, by_answer, _ = answers.count((), None)
-    if counts is None:
-        table = file.table()
-        try:
-            split_predictions(*(table[name].to_pylist() for name in REQUIRED))
-        except ValueError as error:
-            raise ValueError(f"{file.path}: {error}") from error
-    assert counts is not None
-    shift, repeats = answers.shift(counts), read_repeats([file])
-    return Frame(model.name, ALL_ROWS, counts, by_answer, {}, shift, repeats=repeats)
-
-
 def text_codes(column: pa.ChunkedArray) -> Ints:
     """Map texts to numbers by their digests: equal texts have equal numbers everywhere."""
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
@@ -317,12 +311,6 @@ def text_codes(column: pa.ChunkedArray) -> Ints:
 
 
 # --- Common properties of frames ---
-
-
-def common_texts(texts: Iterable[str]) -> str:
-    """Return the common `Frame.texts` of all frames; `texts.UNVERIFIED` if they differ."""
-    distinct = set(texts)
-    return distinct.pop() if len(distinct) == 1 else UNVERIFIED
 
 
 def by_config(frames: Iterable[Frame]) -> dict[str, list[Frame]]:

@@ -31,9 +31,6 @@ INSPECT: Final = (".eval", ".json")
 _ENTRY: Final = re.compile(r"(samples/.*_epoch_\d+)(/sample)?\.json")
 """Pattern of a sample's name in a log, with or without its metadata."""
 
-_ZSTD: Final = 93
-"""Compression of newer logs, which `zipfile` does not read before Python 3.14."""
-
 _IS_RIGHT: Final[Mapping[Any, bool]] = {"C": True, 1: True, "I": False, "N": False, 0: False}
 """Value of a score → whether the answer is right."""
 
@@ -160,7 +157,7 @@ def _entries(path: Path) -> Iterator[dict[str, Any]]:
 
         def read(name: str) -> dict[str, Any]:
             entry = archive.getinfo(name)
-            if entry.compress_type != _ZSTD:
+            if entry.compress_type != 93:  # Zstandard, which `zipfile` has from Python 3.14 on
                 return dict(json.loads(archive.read(name)))
             file.seek(entry.header_offset + 26)
             sizes = file.read(4)  # of the name and of what is added to it

@@ -12,7 +12,7 @@ from merge_dataset.data_files import write_rows
 from merge_dataset.files import atomic, require_new, write_table
 from merge_dataset.layout import format_in, split_files
 from merge_dataset.redaction import no_formula
-from merge_metric.frame.joined import Frame, Frames, as_frames
+from merge_metric.frame.joined import Frames, as_frames
 from merge_metric.frame.predictions import suffix_of
 from merge_metric.frame.relations import read_columns
 from merge_metric.seed_variant_accuracy.options import Merging
@@ -62,44 +62,43 @@ def seed_results(
         TypeError: `frames` is nothing of the kind.
         ValueError: no frames, or frames with other texts or labels.
     """
-    tables = [_of_frame(frame) for frame in as_frames(frames, dataset, merge_labels=merge_labels)]
+    tables = []
+    for frame in as_frames(frames, dataset, merge_labels=merge_labels):
+        counts, answers, labels = frame.counts, frame.answers, frame.counts.labels
+        total, right = answers.sum(axis=1), answers[np.arange(len(answers)), counts.gold]
+        names = pa.array([*labels, None])  # -1, an answer without a label, indexes the last
+        columns: dict[str, Any] = {"config": pa.array([frame.config] * len(answers), pa.string())}
+        if frame.model:
+            columns["model"] = pa.array([frame.model] * len(answers), pa.string())
+        columns["seed_id"] = pa.array([str(name) for name in counts.seed_ids])
+        if frame.dataset:
+            problem_format = format_in(frame.folder, frame.config)
+            becomes = Merging.parse(counts.merged).becomes
+            known = [becomes.get(label, label) for label in problem_format.labels]
+            files = split_files(frame.folder, frame.config)["seeds"]
+            seeds = read_columns(frame.folder, files, ("seed_id", *problem_format.fields, VOTES))
+            rows = pc.index_in(columns["seed_id"], seeds["seed_id"].combine_chunks())
+            seeds = seeds.take(rows).combine_chunks()
+            columns |= {name: seeds[name] for name in problem_format.fields}
+            votes = seeds[VOTES].to_pylist()
+            votes = [codes and [known[code] for code in codes] for codes in votes]
+            columns[VOTES] = pa.array(votes, pa.list_(pa.string()))
+        columns |= {
+            "label": names.take(pa.array(counts.gold)),
+            "prediction": names.take(pa.array(counts.own % len(names))),
+            "n_variants": pa.array(total),
+            "n_right": pa.array(right),
+            "share_right": pa.array(right / np.maximum(total, 1)),
+            **{f"n_{name}": pa.array(answers[:, code]) for code, name in enumerate(labels)},
+            "agreement": pa.array(answers[:, :-1].max(axis=1) / np.maximum(total, 1)),
+        }
+        tables.append(pa.table(columns).filter(pa.array(total > 0)))
     if any(table.schema != tables[0].schema for table in tables):
         raise ValueError(
             "expected configurations with the same texts and labels, got several kinds; name "
             "those of one kind with `config`"
         )
     return pa.concat_tables(tables)
-
-
-def _of_frame(frame: Frame) -> pa.Table:
-    counts, answers, labels = frame.counts, frame.answers, frame.counts.labels
-    total, right = answers.sum(axis=1), answers[np.arange(len(answers)), counts.gold]
-    names = pa.array([*labels, None])  # -1, an answer without a label, indexes the last
-    columns: dict[str, Any] = {"config": pa.array([frame.config] * len(answers), pa.string())}
-    if frame.model:
-        columns["model"] = pa.array([frame.model] * len(answers), pa.string())
-    columns["seed_id"] = pa.array([str(name) for name in counts.seed_ids])
-    if frame.dataset:
-        problem_format = format_in(frame.folder, frame.config)
-        becomes = Merging.parse(counts.merged).becomes
-        known = [becomes.get(label, label) for label in problem_format.labels]
-        files = split_files(frame.folder, frame.config)["seeds"]
-        seeds = read_columns(frame.folder, files, ("seed_id", *problem_format.fields, VOTES))
-        rows = pc.index_in(columns["seed_id"], seeds["seed_id"].combine_chunks())
-        seeds = seeds.take(rows).combine_chunks()
-        columns |= {name: seeds[name] for name in problem_format.fields}
-        votes = [codes and [known[code] for code in codes] for codes in seeds[VOTES].to_pylist()]
-        columns[VOTES] = pa.array(votes, pa.list_(pa.string()))
-    columns |= {
-        "label": names.take(pa.array(counts.gold)),
-        "prediction": names.take(pa.array(counts.own % len(names))),
-        "n_variants": pa.array(total),
-        "n_right": pa.array(right),
-        "share_right": pa.array(right / np.maximum(total, 1)),
-        **{f"n_{name}": pa.array(answers[:, code]) for code, name in enumerate(labels)},
-        "agreement": pa.array(answers[:, :-1].max(axis=1) / np.maximum(total, 1)),
-    }
-    return pa.table(columns).filter(pa.array(total > 0))
 
 
 def write_seed_results(path: Path, table: pa.Table, *, for_spreadsheets: bool = False) -> None:

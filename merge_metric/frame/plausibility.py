@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from statistics import NormalDist
 from typing import Any, Final
 
@@ -24,24 +23,10 @@ Labels = NDArray[np.int8]
 
 _ENOUGH: Final = 100
 """Fewest problems or seeds for conclusions from labels or chance."""
-_COMMON: Final = 0.1
-"""Share of a gold label from which a warning says that it is never predicted."""
-_SWAPPED: Final = 0.8
-"""Accuracy under swapped names from which a warning says that names are swapped."""
 _FEW: Final = 0.01
 """Share of pairs that were cut, or answered without letters, from which a warning says so."""
-_FEW_LETTERS: Final = 0.1
-"""Letter mass below which a model hardly answers in letters."""
-_SMALL_LEAD: Final = 0.1
-"""Lead over chance on the seeds below which a warning says that it may be chance."""
 UNLABELLED: Final = 0.02
 """Share of answers without a label above which a warning says so."""
-_FARTHEST: Final = 1000
-"""Largest shift of predictions that is tried, in rows."""
-_SHIFTED: Final = 5
-"""Lead, in standard deviations, that no shift has by chance."""
-_SEEDS: Final = 20_000
-"""Approximate number of seeds on which shifts are tried."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,7 +106,7 @@ def tell_of_new_answers(name: str, metadata: Mapping[str, Any]) -> None:
             metadata["top_logprobs"],
             n_without,
         )
-    if (letter_mass := metadata.get("letter_mass", 1)) < _FEW_LETTERS:
+    if (letter_mass := metadata.get("letter_mass", 1)) < 0.1:
         log.warning(
             "%s: the next token is an answer letter with a mean probability of only %.1f %%: its "
             "answers may mean little; try `chat_template` or more examples", name, 100 * letter_mass
@@ -134,14 +119,12 @@ def tell_of_answers(where: str, tally: AnswerTally, metadata: Mapping[str, Any])
     # This baseline always predicts one label; a judge's scores have no gold labels.
     if is_majority or "trial" in metadata or not len(tally.gold):
         return
-    doubts = _doubts_of_labels(tally), _doubts_of_letters(tally, metadata)
-    for sentence in (*chain(*doubts), *_doubts_of_seeds(tally, metadata)):
+    for sentence in (*_doubts_of_labels(tally, metadata), *_doubts_of_seeds(tally, metadata)):
         log.warning("%s: warning: %s", where, sentence)
 
 
-def _doubts_of_labels(tally: AnswerTally) -> Iterator[str]:
-    n_labels = len(tally.labels)
-    counts = tally.counts
+def _doubts_of_labels(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterator[str]:
+    n_labels, counts = len(tally.labels), tally.counts
     total, unlabelled = int(counts.sum()), int(counts[:, -1].sum())
     of_gold, of_predicted = counts.sum(axis=1), counts[:, :-1].sum(axis=0)
     if unlabelled / total > UNLABELLED:
@@ -158,7 +141,7 @@ def _doubts_of_labels(tally: AnswerTally) -> Iterator[str]:
     never = [
         f"{label} ({share:.0%} of the problems)"
         for label, share, count in zip(tally.labels, of_gold / total, of_predicted, strict=True)
-        if share >= _COMMON and not count
+        if share >= 0.1 and not count
     ]
     if never and total >= _ENOUGH:
         yield (
@@ -168,17 +151,12 @@ def _doubts_of_labels(tally: AnswerTally) -> Iterator[str]:
     n_seeds = int(tally.is_seed.sum())
     if n_seeds >= FEWEST and (sentence := never_gold(tally.labels, of_gold, of_predicted)):
         yield sentence
-
-
-def _doubts_of_letters(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence if a letter, always that of one label, is taken far too often."""
-    if "letter_A" not in metadata or "letters_seed" in metadata or len(tally.gold) < _ENOUGH:
-        return
-    gold, answers = tally.counts.sum(axis=1), tally.counts[:, :-1].sum(axis=0)
-    shares = answers / max(1, answers.sum()), gold / gold.sum()
+    shares = of_predicted / max(1, of_predicted.sum()), of_gold / total
     most = int((shares[0] - shares[1]).argmax())
     share, share_of_gold = (float(of[most]) for of in shares)
-    if share - share_of_gold > FAR_BETTER:
+    # A letter stands for one label, unless the choices are shuffled.
+    has_letters = "letter_A" in metadata and "letters_seed" not in metadata
+    if has_letters and total >= _ENOUGH and share - share_of_gold > FAR_BETTER:
         yield (
             f"takes the letter of {tally.labels[most]} in {as_percent(share)} of its answers, "
             f"where {as_percent(share_of_gold)} of the gold labels are that: is it the letter that "
@@ -203,9 +181,8 @@ def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterato
     deviation = (chance * (1 - chance) / n) ** 0.5
     accuracy = float((gold_seeds == predicted_seeds).mean())
     in_other_order = check is not None and check.suspicious
-    is_chance = n >= _ENOUGH and accuracy - chance < min(
-        _SMALL_LEAD, NormalDist().inv_cdf(1 - RARE) * deviation
-    )
+    small_lead = min(0.1, NormalDist().inv_cdf(1 - RARE) * deviation)
+    is_chance = n >= _ENOUGH and accuracy - chance < small_lead
     if not (in_other_order or is_chance):
         return
     answered = f"{n:,}" if n == all_seeds else f"{n:,} whose answer names a label"
@@ -213,7 +190,7 @@ def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterato
     # With alternating labels, shifted rows also fit another order of labels a little.
     rival = max(accuracy, check.best_accuracy if check is not None and in_other_order else 0.0)
     best, shift = best_shift(gold, predicted, np.flatnonzero(is_seed)) if is_chance else (0.0, 0)
-    if best - rival > max(FAR_BETTER, _SHIFTED * deviation):
+    if best - rival > max(FAR_BETTER, 5 * deviation):  # no shift leads by so much by chance
         rows = f"{abs(shift):,} row{'s' * (abs(shift) > 1)} {'below' if shift > 0 else 'above'}"
         yield (
             f"{start}, and would be on {100 * best:.0f} % if each row had the prediction that "
@@ -221,7 +198,7 @@ def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterato
         )
         return
     if check is not None and in_other_order:
-        if not is_named or check.best_accuracy >= _SWAPPED:
+        if not is_named or check.best_accuracy >= 0.8:
             how = "if its labels were swapped" if is_named else "under another order of labels"
             yield (
                 f"right on {100 * check.accuracy:.0f} % of {check.seeds:,} seeds, and would be on "
@@ -238,7 +215,7 @@ def _doubts_of_seeds(tally: AnswerTally, metadata: Mapping[str, Any]) -> Iterato
 
 
 def best_shift(gold: Labels, predicted: Labels, seeds: NDArray[np.int64]) -> tuple[float, int]:
-    """Find by how many rows predictions would have to be shifted to fit the seeds best.
+    """Find by how many rows, at most 1000, predictions would have to be shifted to fit best.
 
     `gold` and `predicted`, (N,), have all rows in the order of the file, `seeds` are places in it.
     Returns the accuracy on the seeds, and by how many rows predictions are too far down.
@@ -247,9 +224,9 @@ def best_shift(gold: Labels, predicted: Labels, seeds: NDArray[np.int64]) -> tup
     >>> best_shift(gold, np.roll(gold, 2), np.arange(63))
     (1.0, 2)
     """
-    seeds = seeds[:: max(1, len(seeds) // _SEEDS)]
+    seeds = seeds[:: max(1, len(seeds) // 20_000)]  # so many are enough
     best = (0.0, 0)
-    for distance in range(1, min(_FARTHEST, len(gold) // 2) + 1):
+    for distance in range(1, min(1000, len(gold) // 2) + 1):
         for shift in (distance, -distance):
             at = seeds + shift
             inside = (at >= 0) & (at < len(predicted))

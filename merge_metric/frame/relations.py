@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from pathlib import Path
@@ -77,8 +77,12 @@ class DatasetRelations:
         """Open a dataset folder; raise ValueError if a file is damaged."""
         require_dataset(folder)
         formats: dict[str, ProblemFormat] = {}
-        of_seeds, whole = set[str](), list[str]()
+        of_seeds, whole, recorded = set[str](), list[str](), dict[str, str]()
         for collection in collections(folder):
+            with suppress(ValueError):  # readers of the record raise the error
+                record = read_record(folder / collection / PROVENANCE, verify=False)
+                digests = record.get(FILES, {})
+                recorded |= {f"{collection}/{name}": digest for name, digest in digests.items()}
             for config in configurations(folder, collection):
                 files = split_files(folder, config)
                 of_seeds.update(files["seeds"])
@@ -90,7 +94,10 @@ class DatasetRelations:
             with naming_dataset(folder, file), open_parquet(folder / file) as opened:
                 names[file], sizes[file] = opened.schema_arrow.names, opened.metadata.num_rows
                 _ = [opened.schema_arrow.field(name) for name in IDENTITY]
-        _require_sound_files(folder, list(formats))
+        # Files that are as recorded are not read to see whether they are damaged.
+        for file in changed_files(folder, {file: recorded.get(file, "") for file in formats}):
+            with naming_dataset(folder, file):
+                read_pages(folder / file, folder / file)
         numbers = frozenset(number for number, file in enumerate(formats) if file in of_seeds)
         engine = Engine(connect(bounded=True), {folder / file: folder / file for file in formats})
         dataset = cls(engine, folder, formats, numbers, names, sizes)
@@ -155,21 +162,6 @@ class DatasetRelations:
         counts = {row["file"]: (row["n"], row["missing"]) for row in rows}
         of_files = {file: counts.get(number, (0, 0)) for number, file in enumerate(self.formats)}
         return {None: counts.get(None, (0, 0))} | of_files
-
-
-def _require_sound_files(folder: Path, files: Sequence[str]) -> None:
-    """Raise ValueError for a damaged file; files that are as recorded are not read for that."""
-    recorded: dict[str, str] = {}
-    for collection in collections(folder):
-        try:
-            record = read_record(folder / collection / PROVENANCE, verify=False)
-        except ValueError:
-            continue  # readers of it raise the error
-        digests = record.get(FILES, {})
-        recorded |= {f"{collection}/{name}": digest for name, digest in digests.items()}
-    for file in changed_files(folder, {file: recorded.get(file, "") for file in files}):
-        with naming_dataset(folder, file):
-            read_pages(folder / file, folder / file)
 
 
 # --- Digests of draws ---

@@ -67,8 +67,6 @@ _ENOUGH: Final = 50
 """Answers after which the log says what all are going to cost."""
 _BLOCK: Final = 256
 """Most questions that are dealt to a task together."""
-_SECONDS: Final = 0.5
-"""How long answers may wait for others with which they are kept."""
 
 WHOLE: Final = Task()
 PREDICTIONS: Final = Path("predictions")
@@ -241,8 +239,9 @@ class Asking:
         ask(
             self.store,
             blocks,
-            # An answer to a prompt may have been paid for, or have taken long.
-            lambda questions: _joined(answer(questions), 0 if self.known.prompt else _SECONDS),
+            # An answer to a prompt may have been paid for, or have taken long; others may wait for
+            # half a second to be kept together.
+            lambda questions: _joined(answer(questions), 0 if self.known.prompt else 0.5),
             key=self.keys.__getitem__,
             sizes=[*map(len, blocks)],
             what=str(name),

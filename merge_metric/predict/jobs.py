@@ -253,13 +253,33 @@ def run_models(
         if recorded.get("name") != first and not (first.endswith(".gguf") or request.gguf_file):
             raise other_predictions(out, recorded, ["name"])
     if distribution is None:
-        return _complete(jobs, lambda name: _asked_here(jobs[name], problems, out), overwrite)
+
+        def asked_here(name: str) -> Files:
+            for model, asking in open_files(jobs[name], problems, out):
+                yield asking, partial(asking.ask, model, prices=jobs[name][1].get("prices"))
+
+        return _complete(jobs, asked_here, overwrite)
     called = out.name if out and is_file else extra.get("preset") or first.rpartition("/")[2]
     folder = out.parent if out and is_file else out or PREDICTIONS
     work = folder / f".{slug(called)}.tasks"
     with working_in(work):
-        plan = {"out": out and str(out), "overwrite": overwrite}
-        reports = _run_tasks(jobs, problems, distribution, work, plan)
+        with atomic(work / _PROBLEMS) as temporary, temporary.open("wb") as file:
+            write_stream(file, [problems], problems.schema)
+        tasks = Task.all(max(1, distribution.tasks // len(jobs)))
+        blocks = [f"{name} {task}" for name in jobs for task in tasks]
+        requests = {name: (asdict(request), dict(more)) for name, (request, more) in jobs.items()}
+        try:
+            results: Mapping[str, Any] = run_blocks(
+                "merge_metric.predict.jobs:answer_task",
+                work,
+                blocks,
+                replace(distribution, tasks=len(blocks)),
+                {"jobs": requests, "out": out and str(out), "overwrite": overwrite},
+            )
+        except ExecutorError as error:
+            log.error("error: %s", error)
+            results = error.results
+        reports = {name: [results.get(f"{name} {task}") for task in tasks] for name in jobs}
         done = _complete(
             jobs, lambda name: _asked_in_tasks(reports[name], jobs[name], problems, out), overwrite
         )
@@ -283,38 +303,6 @@ def _complete(jobs: Mapping[str, Job], files_of: Callable[[str], Files], overwri
             failed.append(f"{shown}: {error}")
             log.warning("failed: %s", failed[-1])
     return outcomes, failed
-
-
-def _asked_here(job: Job, problems: pa.Table, out: Path | None) -> Files:
-    for model, asking in open_files(job, problems, out):
-        yield asking, partial(asking.ask, model, prices=job[1].get("prices"))
-
-
-def _run_tasks(
-    jobs: Mapping[str, Job],
-    problems: pa.Table,
-    distribution: Distribution,
-    work: Path,
-    plan: Mapping[str, Any],
-) -> dict[str, list[Any]]:
-    """Ask models in tasks, each for one; return what they report, None where a task failed."""
-    with atomic(work / _PROBLEMS) as temporary, temporary.open("wb") as file:
-        write_stream(file, [problems], problems.schema)
-    tasks = Task.all(max(1, distribution.tasks // len(jobs)))
-    blocks = [f"{name} {task}" for name in jobs for task in tasks]
-    requests = {name: (asdict(request), dict(extra)) for name, (request, extra) in jobs.items()}
-    try:
-        results: Mapping[str, Any] = run_blocks(
-            "merge_metric.predict.jobs:answer_task",
-            work,
-            blocks,
-            replace(distribution, tasks=len(blocks)),
-            {"jobs": requests, **plan},
-        )
-    except ExecutorError as error:
-        log.error("error: %s", error)
-        results = error.results
-    return {name: [results.get(f"{name} {task}") for task in tasks] for name in jobs}
 
 
 def _asked_in_tasks(

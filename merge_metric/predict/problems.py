@@ -47,8 +47,6 @@ _PAIRS: Final = 65_536
 
 SHOTS: Final = "shots"
 """Key in the description of problems: source → seeds held out as examples."""
-_SHOTS: Final = 6
-"""Number of examples per source, as in the paper; with more labels, one of each."""
 
 FORMAT: Final = "format"
 """Key in the description of problems other than NLI: their fields and labels."""
@@ -291,12 +289,12 @@ def sample_seeds(problems: pa.Table, count: int, *, rng_seed: int = 0) -> pa.Tab
 
 
 def hold_out(problems: pa.Table, *, rng_seed: int = 0) -> pa.Table:
-    """Remove a few seeds of each label and source, to show them as examples (`SHOTS`).
+    """Remove six seeds of each source, or one of each label, to show them as examples (`SHOTS`).
 
     They are the last that `sample_seeds` would draw of seeds whose texts no other problem has.
     """
     fields, labels = astuple(format_of_problems(problems))[:2]
-    wanted = max(1, _SHOTS // len(labels))
+    wanted = max(1, 6 // len(labels))
     place = _first_rows(*_digests(problems, fields))
     is_seed = pc.equal(problems["variant_id"], problems["seed_id"]).to_numpy()
     rows = np.flatnonzero(is_seed & (np.bincount(place)[place] == 1))
