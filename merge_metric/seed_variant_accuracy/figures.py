@@ -449,7 +449,13 @@ class Figures:
         """Compute standard deviations over subsamples (ddof 1; 0 for one): result key → (B,)."""
         averaged = {k: v for k, v in self.scalars.items() if k not in _WHERE_CURVE_MEETS}
         averaged["matching_threshold_per_subsample"] = self.scalars["matching_threshold"]
-        return {key: _spread(values) for key, values in averaged.items()}
+        spreads = dict[str, Floats]()
+        for key, values in averaged.items():
+            mean = _mean(values)
+            degrees = np.maximum((~np.isnan(values)).sum(axis=-1) - 1, 1)
+            squares = np.nansum((values - mean[..., None]) ** 2, axis=-1)
+            spreads[key] = np.where(np.isnan(mean), np.nan, np.sqrt(squares / degrees))
+        return spreads
 
 
 def figures(
@@ -458,16 +464,35 @@ def figures(
     """Compute every figure of S seeds, each as often as `weights`, (B, S), says, or once."""
     if weights is None:
         weights = np.ones((1, len(counts.seed_ids)))
-    per_subsample = [
-        _of_subsample(counts.of_subsample(k), weights, correctness_threshold)
-        for k in range(counts.n_variants.shape[1])
-    ]
+    curves, scalars = list[Floats](), {figure.key: list[Floats]() for figure in _ROWS}
+    for k in range(counts.n_variants.shape[1]):
+        part = counts.of_subsample(k)
+        columns = [column(part, correctness_threshold) for column in _SUMMED.values()]
+        # One product: whole numbers far below 2**53, so exact in any order of summation, but for
+        # sums of fractions.
+        # The bootstrap's draws meet levels, of which there are at most 101, not thresholds.
+        levels = np.flatnonzero(np.bincount(part.level))
+        position = np.searchsorted(levels, part.level)
+        table = np.zeros((len(position), len(columns) + len(levels)))
+        table[:, : len(columns)] = np.stack(columns, axis=1)
+        table[np.arange(len(position)), len(columns) + position] = part.present
+        sums = weights @ table
+        reached = np.zeros((len(weights), 101))
+        reached[:, levels] = sums[:, len(columns) :]
+        held = reached[:, :0:-1].cumsum(axis=1)[:, ::-1]  # seeds that count as right at CT 1..100
+        seeds = reached.sum(axis=1)
+        summed = dict(zip(_SUMMED, sums.T, strict=False))
+        met = _where_curve_meets(held - summed["right"][:, None])
+        with np.errstate(invalid="ignore", divide="ignore"):  # 0/0: undefined, NaN
+            defined = np.where(seeds > 0, 1.0, np.nan)
+            met = {key: values * defined for key, values in met.items()}
+            made = Sums(correctness_threshold, seeds, held, met, summed)
+            for figure in _ROWS:
+                scalars[figure.key].append(figure.formula(made))
+            curves.append(held / seeds[:, None])
     return Figures(
-        scalars={
-            key: np.stack([scalars[key] for scalars, _ in per_subsample], axis=1)
-            for key in per_subsample[0][0]
-        },
-        curve=np.stack([curve for _, curve in per_subsample], axis=1),
+        scalars={key: np.stack(values, axis=1) for key, values in scalars.items()},
+        curve=np.stack(curves, axis=1),
         has_subsamples=counts.has_subsamples,
     )
 
@@ -500,33 +525,6 @@ def _where_curve_meets(above: Floats) -> dict[str, Floats]:
     return dict(zip(_WHERE_CURVE_MEETS, (low, low, high, least, holding), strict=True))
 
 
-def _of_subsample(
-    counts: SeedCounts, weights: Floats, correctness_threshold: int
-) -> tuple[dict[str, Floats], Floats]:
-    """Compute the scalars, (B,), and curve, (B, 100), of a subsample's counts; weights (B, S)."""
-    columns = [column(counts, correctness_threshold) for column in _SUMMED.values()]
-    # One product: whole numbers far below 2**53, so exact in any order of summation, but for
-    # sums of fractions.
-    # The bootstrap's draws meet levels, of which there are at most 101, not thresholds.
-    levels = np.flatnonzero(np.bincount(counts.level))
-    position = np.searchsorted(levels, counts.level)
-    table = np.zeros((len(position), len(columns) + len(levels)))
-    table[:, : len(columns)] = np.stack(columns, axis=1)
-    table[np.arange(len(position)), len(columns) + position] = counts.present
-    sums = weights @ table
-    reached = np.zeros((len(weights), 101))
-    reached[:, levels] = sums[:, len(columns) :]
-    held = reached[:, :0:-1].cumsum(axis=1)[:, ::-1]  # seeds that count as right at CT 1..100
-    seeds = reached.sum(axis=1)
-    summed = dict(zip(_SUMMED, sums.T, strict=False))
-    met = _where_curve_meets(held - summed["right"][:, None])
-    with np.errstate(invalid="ignore", divide="ignore"):  # 0/0: undefined, NaN
-        defined = np.where(seeds > 0, 1.0, np.nan)
-        met = {key: values * defined for key, values in met.items()}
-        made = Sums(correctness_threshold, seeds, held, met, summed)
-        return {figure.key: figure.formula(made) for figure in _ROWS}, held / seeds[:, None]
-
-
 def none_if_nan(value: float) -> float | None:
     """Write an undefined figure as results have it."""
     return None if math.isnan(value) else float(value)
@@ -537,10 +535,3 @@ def _mean(values: Floats) -> Floats:
     with np.errstate(invalid="ignore"):
         mean: Floats = np.nansum(values, axis=-1) / (~np.isnan(values)).sum(axis=-1)
     return mean
-
-
-def _spread(values: Floats) -> Floats:
-    mean = _mean(values)
-    degrees = np.maximum((~np.isnan(values)).sum(axis=-1) - 1, 1)
-    squares = np.nansum((values - mean[..., None]) ** 2, axis=-1)
-    return np.where(np.isnan(mean), np.nan, np.sqrt(squares / degrees))

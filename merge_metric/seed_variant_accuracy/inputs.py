@@ -111,6 +111,16 @@ def read_rows(
     drawn: tuple[Ints, Ints, int | None] = np.arange(len(seed)), np.zeros(len(seed), np.int64), None
     if subsamples is not None:
         drawn = _draws(subsamples, seed, ids)
+    together = None
+    if clusters is not None:
+        ((name, values),) = clusters.items()
+        what = f"clusters[{name!r}]"
+        column = check_column(what, values)
+        require_same_length({what: column, "seed_ids": seed})
+        # Numbers stay as they are, so that they mean the same in parts of the data.
+        code = column if _has_ints(column) else factorize(column)[1]
+        expected = f"{what}: expected one value for all variants of a seed"
+        together = Clusters(str(name), _one_per_seed(code, seed, ids, expected))
     names = merging.of(names)
     gold, own = (
         _one_per_seed(codes[name], seed, ids, f"{name}: expected one {what}", names)
@@ -126,7 +136,7 @@ def read_rows(
         draw_row=drawn[0],
         draw_subsample=drawn[1],
         n_subsamples=drawn[2],
-        clusters=None if clusters is None else _clusters(clusters, seed, ids),
+        clusters=together,
         merged=str(merging),
     )
 
@@ -223,17 +233,6 @@ def _one_per_seed(
             f"({len(np.unique(seed[differs])):,} such seeds){advice}"
         )
     return first
-
-
-def _clusters(clusters: Mapping[str, Sequence[Any]], seed: Ints, ids: Sequence[Any]) -> Clusters:
-    ((name, values),) = clusters.items()
-    what = f"clusters[{name!r}]"
-    column = check_column(what, values)
-    require_same_length({what: column, "seed_ids": seed})
-    # Numbers stay as they are, so that they mean the same in parts of the data.
-    code = column if _has_ints(column) else factorize(column)[1]
-    expected = f"{what}: expected one value for all variants of a seed"
-    return Clusters(str(name), _one_per_seed(code, seed, ids, expected))
 
 
 def flat_subsamples(subsamples: Sequence[Sequence[int]], n_rows: int) -> tuple[Ints, Ints]:

@@ -50,17 +50,6 @@ def check_opposites(
     return pairs
 
 
-def _check_int(name: str, value: Any, low: int, high: float = math.inf) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or not low <= value <= high:
-        expected, hint = f"an int of {low} or more", ""
-        if high < math.inf:
-            expected = f"an integer percent from {low} to {high}"
-            if isinstance(value, float | np.floating) and 0.005 < value <= high:
-                hint = f": did you mean {round(value if value > 1 else 100 * value)}?"
-        raise ValueError(f"{name}: expected {expected}, got {value!r}{hint}")
-    return operator.index(value)
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Settings that figures and their intervals are computed with, checked."""
@@ -76,7 +65,16 @@ class Settings:
         """Raise ValueError where one is no integer, or out of range."""
         limits: tuple[tuple[int, float], ...] = ((1, 100), (0, math.inf), (0, math.inf))
         for name, (low, high) in zip(self.__slots__, limits, strict=True):
-            object.__setattr__(self, name, _check_int(name, getattr(self, name), low, high))
+            value: Any = getattr(self, name)
+            is_int = hasattr(value, "__index__") and not isinstance(value, bool)
+            if not is_int or not low <= value <= high:
+                expected, hint = f"an int of {low} or more", ""
+                if high < math.inf:
+                    expected = f"an integer percent from {low} to {high}"
+                    if isinstance(value, float | np.floating) and 0.005 < value <= high:
+                        hint = f": did you mean {round(value if value > 1 else 100 * value)}?"
+                raise ValueError(f"{name}: expected {expected}, got {value!r}{hint}")
+            object.__setattr__(self, name, operator.index(value))
 
 
 USUAL: Final = Settings()
@@ -86,10 +84,8 @@ NO_INTERVALS: Final = Settings(n_bootstrap=0)
 
 # --- Labels that count as one ---
 
-LEAST_SHARE: Final = 0.02
-"""Share of predictions from which a label that is never gold is warned of."""
 FEWEST: Final = 10
-"""Fewest seeds for that: of fewer, balanced over three labels, many lack one by chance."""
+"""Fewest seeds for `never_gold`: of fewer, balanced over three labels, many lack one by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +203,7 @@ def never_gold(labels: Sequence[str], of_gold: Any, of_predicted: Any) -> str:
     odd = [
         f"{label} ({100 * n / total:.0f} %)"
         for label, gold, n in zip(labels, of_gold, of_predicted, strict=True)
-        if not gold and n >= LEAST_SHARE * total
+        if not gold and n >= 0.02 * total
     ]
     if not odd:
         return ""

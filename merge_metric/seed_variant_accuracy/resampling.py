@@ -104,8 +104,20 @@ def compare_all(
     Returns pairs by the positions of their models, the lower first, and the figures of each model's
     replicates, (B,), which may be more than those of the settings.
     """
-    for other in models[1:]:
-        _require_same_data(models[0], other)
+    one, codes = models[0], [m.clusters and _in_order(m.clusters.code).tolist() for m in models]
+    for other, code in zip(models, codes, strict=True):
+        is_same = {
+            "seeds": one.seed_ids == other.seed_ids,
+            "gold labels": one.labels == other.labels and np.array_equal(one.gold, other.gold),
+            "subsamples": one.has_subsamples == other.has_subsamples,
+            "numbers of variants": np.array_equal(one.n_variants, other.n_variants),
+            "clusters of seeds": codes[0] == code,
+        }
+        if odd := [what for what, same in is_same.items() if not same]:
+            raise ValueError(
+                "expected the same seeds, gold labels and variants for both models, got other "
+                f"{odd[0]}"
+            )
     if not settings.n_bootstrap:
         raise ValueError("n_bootstrap: expected an int of 1 or more, got 0")
     many = replace(settings, n_bootstrap=replicates or settings.n_bootstrap)
@@ -224,19 +236,3 @@ def content_order(counts: SeedCounts) -> NDArray[np.intp]:
     starts = np.flatnonzero(np.diff(counts.clusters.code[within])) + 1
     of_cluster = sorted(np.split(within, starts), key=lambda seeds: rank[seeds].tolist())
     return np.concatenate(of_cluster)
-
-
-def _require_same_data(a: SeedCounts, b: SeedCounts) -> None:
-    codes = [of.clusters and _in_order(of.clusters.code).tolist() for of in (a, b)]
-    for what, is_same in (
-        ("seeds", a.seed_ids == b.seed_ids),
-        ("gold labels", a.labels == b.labels and np.array_equal(a.gold, b.gold)),
-        ("subsamples", a.has_subsamples == b.has_subsamples),
-        ("numbers of variants", np.array_equal(a.n_variants, b.n_variants)),
-        ("clusters of seeds", codes[0] == codes[1]),
-    ):
-        if not is_same:
-            raise ValueError(
-                f"expected the same seeds, gold labels and variants for both models, got other "
-                f"{what}"
-            )

@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 _TOGETHER: Final = 16
 """Tables, at most, whose replicates are held at a time."""
-_MUCH_MORE: Final = 2
-"""Ratio of numbers of variants of seeds from which a warning says that they differ."""
 
 __all__ = ["SeedCounts", "count", "figures", "read_rows", "score"]
 
@@ -115,11 +113,6 @@ def score(
     if groups is not None:
         counted = {name: count_groups(rows, name, groups[name], pairs) for name in groups}
     counts = count(rows, pairs)
-    _tell(rows, counts)
-    return score_counts(counts, counted, settings, opposites=pairs, shift=shift)
-
-
-def _tell(rows: Rows, counts: SeedCounts) -> None:
     of_gold, of_predicted = (
         np.bincount(codes[codes != NO_LABEL], minlength=len(rows.labels))
         for codes in (rows.gold[rows.seed], rows.prediction)
@@ -127,7 +120,7 @@ def _tell(rows: Rows, counts: SeedCounts) -> None:
     if len(rows.seed_ids) >= FEWEST and (odd := never_gold(rows.labels, of_gold, of_predicted)):
         log.warning("The model %s.", odd)
     sizes = counts.n_variants[:, 0]
-    if not counts.has_subsamples and sizes.max() >= _MUCH_MORE * sizes.min():
+    if not counts.has_subsamples and sizes.max() >= 2 * sizes.min():
         log.warning(
             "Seeds have %s to %s variants, and no `subsamples` were given: the more variants, the "
             "likelier a failure, so SV accuracy at high thresholds and fooling rates are those of "
@@ -136,6 +129,7 @@ def _tell(rows: Rows, counts: SeedCounts) -> None:
             f"{sizes.min():,}",
             f"{sizes.max():,}",
         )
+    return score_counts(counts, counted, settings, opposites=pairs, shift=shift)
 
 
 def score_counts(

@@ -38,8 +38,6 @@ _DIFFERENCES: Final[Mapping[str, Kind]] = {"share": "points", "threshold": "gain
 
 FEW_MARK: Final = "†"
 
-FEW_NOTE: Final = f"{FEW_MARK} fewer than {FEW_SEEDS} seeds: too few to conclude from."
-
 
 def is_few(n_seeds: Value) -> bool:
     """Return whether figures have so few seeds that tables mark them; None means unknown."""
@@ -279,7 +277,8 @@ class Table:
                 {**row, name.key: f"{name.show(row)}{FEW_MARK}"} if is_one else row
                 for row, is_one in zip(self.rows, few, strict=True)
             )
-        return rows, (*self.notes, FEW_NOTE)
+        note = f"{FEW_MARK} fewer than {FEW_SEEDS} seeds: too few to conclude from."
+        return rows, (*self.notes, note)
 
     def to_json(self) -> str:
         """Render everything as JSON: shares as fractions of 1, thresholds in percent."""
