@@ -4,7 +4,7 @@ For κ and α each item has a confusion or coincidence matrix. The matrix of a r
 sum of its items' matrices, weighted by how often each item was drawn.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -206,18 +206,36 @@ _ALPHAS: Final[Mapping[str, Measure]] = {
     "alpha_interval": partial(alphas, level="interval"),
 }
 
-_SAME_FOR_TWO: Final = {*list(_KAPPAS)[1:], *list(_ALPHAS)[1:]}
-"""Keys of measures that equal the first where there are only two answers."""
-
 
 def pair_table(judgements: Judgements, settings: Settings) -> Table:
     """Tabulate Cohen's κ of pairs of annotators, by class and score, and averaged over pairs."""
-    rows = [
-        {"class": name, "score": score, **row}
-        for name, part in judgements.by_class()
-        for score in part.codes
-        for row in _pair_rows(part, score, _draws(part, settings))
-    ]
+    measures, rows = {"agreement": _agreement, **_KAPPAS}, list[dict[str, Any]]()
+    for name, part in judgements.by_class():
+        draws = _draws(part, settings)
+        for score, codes in part.codes.items():
+            about, pairs = {"class": name, "score": score}, list[dict[str, Floats]]()
+            for one, other in combinations(range(len(part.annotators)), 2):
+                a, b = codes[[one, other]]
+                both = (a > 0) & (b > 0)
+                pairs.append(_measure(confusions(a, b, N_ANSWERS[score]), measures, draws))
+                who = {"a": part.annotators[one], "b": part.annotators[other]}
+                note = _note(np.concatenate([a[both], b[both]]), score, "both judged none")
+                cells = _with_intervals(pairs[-1])
+                rows.append({**about, **who, "n_both": int(both.sum()), **cells, "note": note})
+            if len(pairs) < 2:
+                continue
+            # The mean is over the pairs with a figure; a replicate counts if all of them have it.
+            means = {}
+            for key in pairs[0]:
+                have = [pair[key] for pair in pairs if not np.isnan(pair[key][0])] or [
+                    np.full(1, np.nan)
+                ]
+                figure, samples = [own[0] for own in have], [own[1:] for own in have]
+                means[key] = np.append(np.mean(figure), np.mean(samples, axis=0))
+            defined = sum(not np.isnan(pair["kappa"][0]) for pair in pairs)
+            note = "" if defined == len(pairs) else f"κ: of the {defined} pairs that have one"
+            mean = {**about, "a": f"{len(pairs)} pairs", "b": MEAN, "n_both": None}
+            rows.append({**mean, **_with_intervals(means), "note": note})
     same = judgements.about_meaning
     return titled("kappa", rows, n_bootstrap=settings.n_bootstrap, same=same)
 
@@ -269,43 +287,13 @@ def confusion_tables(judgements: Judgements) -> list[Table]:
 # --- Rows ---
 
 
-def _pair_rows(part: Judgements, score: str, draws: Floats) -> Iterator[dict[str, Any]]:
-    measures = {"agreement": _agreement, **_KAPPAS}
-    pairs: list[dict[str, Floats]] = []
-    for one, other in combinations(range(len(part.annotators)), 2):
-        a, b = part.codes[score][[one, other]]
-        both = (a > 0) & (b > 0)
-        pairs.append(_measure(confusions(a, b, N_ANSWERS[score]), measures, draws))
-        yield {
-            "a": part.annotators[one],
-            "b": part.annotators[other],
-            "n_both": int(both.sum()),
-            **_with_intervals(pairs[-1]),
-            "note": _note(np.concatenate([a[both], b[both]]), score, "both judged none"),
-        }
-    if len(pairs) > 1:
-        # The mean is over the pairs that have a figure; a replicate counts if all of them have it.
-        means = {}
-        for key in pairs[0]:
-            have = [pair[key] for pair in pairs if not np.isnan(pair[key][0])]
-            figure, samples = [own[0] for own in have], [own[1:] for own in have]
-            means[key] = np.append(np.mean(figure), np.mean(samples, axis=0)) if have else _NONE
-        defined = sum(not np.isnan(pair["kappa"][0]) for pair in pairs)
-        note = "" if defined == len(pairs) else f"κ: of the {defined} pairs that have one"
-        mean = {"a": f"{len(pairs)} pairs", "b": MEAN, "n_both": None}
-        yield {**mean, **_with_intervals(means), "note": note}
-
-
-_NONE: Final[Floats] = np.array([np.nan])
-
-
 def _measure(matrices: Floats, measures: Mapping[str, Measure], draws: Floats) -> dict[str, Floats]:
     """Compute figures of items' (n, k, k) matrices, and of replicates of them, (1 + B,).
 
     `draws`, (B, n), count items in replicates. With two answers, κ, and α, are one.
     """
     samples = (matrices.sum(axis=0)[None], np.tensordot(draws, matrices, axes=1))
-    others = _SAME_FOR_TWO if matrices.shape[-1] == 2 else ()
+    others = {*list(_KAPPAS)[1:], *list(_ALPHAS)[1:]} if matrices.shape[-1] == 2 else ()
     known = [(key, measure) for key, measure in measures.items() if key not in others]
     return {key: np.concatenate([of(some) for some in samples]) for key, of in known}
 

@@ -212,18 +212,15 @@ def read_choice(
         own, notes = [Column(GROUP, "trained on")], table.notes
         if chosen:
             own.append(Column("place", "of these"))
-            left_out = "; others are left out." if best_and_worst else "."
-            notes = (*notes, _PLACES + left_out)
+            chosen_note = (
+                "Best, worst: the two best models and the worst of those trained on the same data, "
+                "by S on all test problems, averaged over sources"
+            )
+            notes += (chosen_note + ("; others are left out." if best_and_worst else "."),)
         of_table = (*table.columns[:after], *own, *table.columns[after:])
         return replace(table, columns=of_table, rows=tuple(rows), notes=notes)
 
     return answers, mark
-
-
-_PLACES: Final = (
-    "Best, worst: the two best models and the worst of those trained on the same data, by S on all "
-    "test problems, averaged over sources"
-)
 
 
 def places(tests: Tests, groups: Mapping[str, str], configs: Sequence[str]) -> dict[str, str]:

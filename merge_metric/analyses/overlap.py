@@ -42,6 +42,9 @@ def overlap(request: Request, *, encoder: str | Encode | None = None) -> Table:
 
     `encoder` is a directory or Hub id of a sentence encoder, or a function.
     """
+    from rapidfuzz import fuzz, process
+
+    scorers = (fuzz.token_sort_ratio, fuzz.token_set_ratio)
     rows: list[Row] = []
     encode = load_encoder(encoder) if isinstance(encoder, str) else encoder
     for variants in request.variants(lambda *_: ("hypothesis",), of_seeds=("hypothesis",)):
@@ -55,11 +58,13 @@ def overlap(request: Request, *, encoder: str | Encode | None = None) -> Table:
                 [_TOKEN.findall(text.casefold()) for text in side[start : start + _CHUNK]]
                 for side in texts
             )
+            joined = [[" ".join(tokens) for tokens in side] for side in (one, other)]
+            ratios = (process.cpdist(*joined, scorer=of, dtype=np.float64) for of in scorers)
             totals += [
                 sum(map(len, one)),
                 sum(map(len, other)),
                 sum((Counter(a) & Counter(b)).total() for a, b in zip(one, other, strict=True)),
-                *(ratios.sum() for ratios in fuzzy_match(one, other)),
+                *((of_pairs / 100).sum() for of_pairs in ratios),
             ]
         rows[-1] |= dict(zip(_MEASURES, (totals / n_pairs).tolist(), strict=True))
         if encode is None:
@@ -84,17 +89,6 @@ def plot_overlap(table: Table) -> plots.Figure:
     parts = {"tokens on average": _LENGTHS, "fuzzy match, %": _FUZZY, "cosine distance": distances}
     keys = [*_MEASURES, *distances.values()]
     return plots.bars_by_config(per_config(table.rows, keys, merge_rounds=False), parts)
-
-
-def fuzzy_match(one: Sequence[Sequence[str]], other: Sequence[Sequence[str]]) -> list[Floats]:
-    """Compare n pairs of token lists by rapidfuzz: `token_sort_ratio`, `token_set_ratio`, 0–1."""
-    from rapidfuzz import fuzz, process
-
-    texts = [[" ".join(text) for text in lists] for lists in (one, other)]
-    return [
-        process.cpdist(*texts, scorer=scorer, dtype=np.float64) / 100
-        for scorer in (fuzz.token_sort_ratio, fuzz.token_set_ratio)
-    ]
 
 
 # --- Embeddings ---

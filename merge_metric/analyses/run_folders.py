@@ -43,8 +43,6 @@ REPLACEMENTS: Final = "replacements.parquet"
 """File with all replacements R_M(⟨p, h⟩, o), before sampling."""
 PROBLEMS: Final = "problems.parquet"
 VARIANTS: Final = "variants.parquet"
-SHARED_WORDS: Final = "shared_words.parquet"
-"""File with shared words of all classes, their counts in each text, and their other forms."""
 
 MANIFEST: Final = "manifest.json"
 _COUNTS: Final = "counts.json"
@@ -118,7 +116,7 @@ def seeds(request: Request, *, run: Path) -> Table:
             "USING (seed_id, word_class, word)"
         )
     with connect() as connection:
-        for view, file in {"problems": PROBLEMS, "words": SHARED_WORDS}.items():
+        for view, file in {"problems": PROBLEMS, "words": "shared_words.parquet"}.items():
             connection.execute(f"CREATE TEMP VIEW {view} AS FROM {parquet([run / file])}")
         total = len(connection.sql("SELECT seed_id FROM problems"))
         names = connection.table("words").columns

@@ -166,17 +166,8 @@ def plot_stability(table: Table) -> plots.Figure:
 # show a given one: the usual calculation for a paired test (Miller 2024, arXiv 2411.00640, does it
 # for single questions). Variants of a seed are drawn from all that the data set has of it.
 
-
-POWER: Final = 0.8
-"""Probability with which a difference of the given size should be found significant."""
-
-SIZES: Final = (5, 10, 20, 40, 80)
-"""Numbers of variants per seed; a draw of the paper has 20 per class."""
-
-VARIANT_DRAWS: Final = 10
-"""Draws of variants over which the variance is averaged."""
-
-_Z_POWER: Final = _Z + NormalDist().inv_cdf(POWER)
+_Z_POWER: Final = _Z + NormalDist().inv_cdf(0.8)
+"""Standard errors of a difference that is found significant with a probability of 0.8."""
 
 
 class Answers(NamedTuple):
@@ -220,9 +211,10 @@ def power_rows(
     of_figures: list[tuple[str | None, Figure, Floats]]
     of_figures = [(None, CATALOGUE["seed_accuracy"], own[None])]
     median = float(np.median(np.bincount(seed)))
-    for size in (*(size for size in SIZES if size <= median), None):
+    sizes = (5, 10, 20, 40, 80)  # of variants per seed; a draw of the paper has 20 per class
+    for size in (*(size for size in sizes if size <= median), None):
         counts = []  # per draw: variants of each seed, and variants that each model answers right
-        for number in range(VARIANT_DRAWS if size else 1):
+        for number in range(10 if size else 1):  # draws over which the variance is averaged
             chosen = np.ones(len(seed), np.bool_)
             if size is not None:
                 chosen = random_ranks(seed, settings.rng_seed + number) < size

@@ -359,8 +359,12 @@ def calibration_rows(frame: Frame, bins: int, settings: Settings) -> Iterator[Ro
         sums = sums_by(seed, bin_of, (n_seeds, n_bins), one, sure, is_right, errors)
 
         def figures(weights: Floats, sums: Floats = sums, of: str = of) -> dict[str, Floats]:
-            drop = {"drop": _drop(weights, groups)} if of == "variants" else {}
-            return calibration_of(weights, sums) | drop
+            made = calibration_of(weights, sums)
+            if of == "variants":  # mean confidence where answers differ, less where they do not
+                same, of_same, changed, of_changed = (weights @ groups).T
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    made["drop"] = np.asarray(of_changed / changed - of_same / same)
+            return made
 
         row: Row = identity(frame) | {"of": of, "n": len(sure), "drop": None}
         bounds = intervals(figures, len(sums), settings, cluster)
@@ -396,13 +400,6 @@ def calibration_of(weights: Floats, sums: Floats) -> dict[str, Floats]:
             "resolution": spread.sum(axis=1) / total,
             "uncertainty": rate * (1 - rate),
         }
-
-
-def _drop(weights: Floats, groups: Floats) -> Floats:
-    """Compute mean confidence where answers differ from the seed's, less where they do not."""
-    same, sure, changed, of_changed = (weights @ groups).T
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(of_changed / changed - sure / same)
 
 
 def plot_calibration(table: Table) -> plots.Figure:

@@ -40,10 +40,6 @@ ALL: Final = "all"
 NONE: Final = "none"
 """Name of the row of variants whose signal is not known, or to which it does not apply."""
 
-QUALITY: Final = "quality"
-"""Signal that limits are meant for: rows show the share of good variants among its best."""
-KEPT_SHARES: Final = (90, 75, 50, 25)
-"""Percentages of judged variants that are kept, in rows `best … %`."""
 _BEST: Final = "best "
 _FOLDS: Final = 5
 
@@ -106,7 +102,7 @@ def _rows(variants: VariantRows, cluster: str, bins: int, settings: Settings) ->
             continue
         is_answer = pa.types.is_boolean(table[name].type)
         parts = [(ALL, known), *bins_of(values, bins, is_answer=is_answer)]
-        if name == QUALITY and "good" in outcomes:
+        if name == "quality" and "good" in outcomes:  # limits are meant for this signal
             parts += best_of(values, known & ~np.isnan(outcomes["good"]), seed, settings.rng_seed)
         parts += [] if known.all() else [(NONE, ~known)]
         made = list[tuple[Row, list[Figures]]]()
@@ -217,7 +213,7 @@ def best_of(values: Floats, part: Bools, seed: Ints, rng_seed: int = 0) -> list[
     """
     dealt = np.random.default_rng(rng_seed).permutation(seed.max(initial=-1) + 1) % _FOLDS
     fold, best = dealt[seed], []
-    for share in KEPT_SHARES:
+    for share in (90, 75, 50, 25):
         mask = np.zeros(len(seed), np.bool_)
         for number in range(_FOLDS):
             others, own = part & (fold != number), part & (fold == number)

@@ -139,7 +139,6 @@ def mlms(
     return contrast_table("mlms", rows, settings, fixed=True)
 
 
-OWN_SEEDS: Final = "own seeds"
 SEVERAL: Final = "several"
 
 
@@ -150,7 +149,7 @@ def origins(request: Request, *, settings: Settings = USUAL) -> Table:
         validated = [set(names) for names in frame.values["mlms"]]
         alone = [SEVERAL if len(names) > 1 else "".join(names) for names in validated]
         groups = groups_of(frame, alone, [*sorted({*alone} - {"", SEVERAL}), SEVERAL])
-        about = identity(frame) | {"contrast": OWN_SEEDS}
+        about = identity(frame) | {"contrast": "own seeds"}
         for name in groups:
             rows += rows_of_counts(about, on_shared_seeds(frame.rows, alone, [name]), settings)
         rows += _fixed_rows(frame, alone, groups, settings)
@@ -339,8 +338,6 @@ PHENOMENA: Final = {
 }
 """Phenomenon → pattern (RE2, case-insensitive) that one of the seed's texts must match."""
 
-NO_PHENOMENON: Final = "none of these"
-
 
 def phenomena(
     request: Request, *, annotations: Sequence[str] = (), settings: Settings = USUAL
@@ -356,7 +353,7 @@ def phenomena(
             name: pc.match_substring_regex(text, pattern, ignore_case=True).to_numpy()
             for name, pattern in PHENOMENA.items()
         }
-        masks[NO_PHENOMENON] = ~np.any([*masks.values()], axis=0)
+        masks["none of these"] = ~np.any([*masks.values()], axis=0)
         for name, mask in masks.items():
             part = table.filter(mask)
             seeds = set(part["seed_id"].to_pylist())

@@ -8,7 +8,6 @@ file, which `merge_dataset.annotation` reads like a person's.
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,10 +28,9 @@ from merge_metric.seed_variant_accuracy.options import USUAL, Settings
 from merge_metric.seed_variant_accuracy.resampling import interval
 from merge_metric.tables import Column, Table
 
-_HERE: Final = Path(str(resources.files(__name__)))
-BUNDLED: Final = _HERE / "trial"
+BUNDLED: Final = Path(__file__).with_name("trial")
 """A session with 120 judged variants of SNLI and MultiNLI, 20 of each source and class."""
-QUESTIONS: Final = _HERE / "questions.toml"
+QUESTIONS: Final = Path(__file__).with_name("questions.toml")
 """The prompt, as for `--shots` of `merge-nli predict`."""
 
 ASKED: Final[dict[str, str]] = {
@@ -80,7 +78,18 @@ def questions(
 
     def tables() -> Iterator[pa.Table]:
         yield _table((session.items[name] for name in scores), scores)
-        yield from map(_table, _items(judged, configs) if judged else ())
+        if judged and (judged / SESSION).is_file():
+            own = read_session(judged)
+            if own.kind != "scores":
+                raise ValueError(
+                    f"{judged}: expected a session of replacements, got one of paraphrases"
+                )
+            yield _table(own.items.values())
+        elif judged:
+            for config in choose(judged, configs):
+                for name in split_files(judged, config)["variants"]:
+                    for table in read_row_groups(judged / name, ["variant_id"]):
+                        yield _table(items_of(judged, config, table["variant_id"].to_pylist()))
 
     about = {"dataset": judged.resolve().name if judged else against.name, "configs": []}
     described = {**about, "revision": None, FORMAT: JUDGED.as_record()}
@@ -88,21 +97,6 @@ def questions(
     judges = "a language model" if against == BUNDLED else against.name
     table = on_disk(tables(), problem_schema(JUDGED))
     return with_metadata(table, described), {"trial": {"against": judges, "variants": variants}}
-
-
-def _items(judged: Path, configs: Sequence[str]) -> Iterator[Iterable[Item]]:
-    if (judged / SESSION).is_file():
-        session = read_session(judged)
-        if session.kind != "scores":
-            raise ValueError(
-                f"{judged}: expected a session of replacements, got one of paraphrases"
-            )
-        yield session.items.values()
-        return
-    for config in choose(judged, configs):
-        for name in split_files(judged, config)["variants"]:
-            for table in read_row_groups(judged / name, ["variant_id"]):
-                yield items_of(judged, config, table["variant_id"].to_pylist())
 
 
 def _table(items: Iterable[Item], scores: Mapping[str, Sequence[float]] | None = None) -> pa.Table:
@@ -203,18 +197,11 @@ _HEADINGS: Final = {
 
 
 def keep_figures(file: Path) -> tuple[Trial, Table]:
-    """Compute the figures of a judge's trial, and keep them in its file, where builds read them."""
+    """Tabulate the figures of a judge's trial; keep them in its file, where builds read them.
+
+    They have 95 % intervals over resampled seeds.
+    """
     trial, metadata = read_trial(file), read_metadata(file)
-    table = trial_table(trial)
-    own = {row["key"]: {"value": row["value"], "ci": row["value_ci"]} for row in table.rows}
-    if metadata["trial"].get("figures") != own:
-        metadata["trial"]["figures"] = own
-        rewrite_metadata(file, metadata)
-    return trial, table
-
-
-def trial_table(trial: Trial) -> Table:
-    """Tabulate the figures of a trial, with 95 % intervals over resampled seeds."""
     rows, figures = [], trial.figures()
     for key, heading in _HEADINGS.items():
         value, *samples = figures[key].tolist()
@@ -222,8 +209,12 @@ def trial_table(trial: Trial) -> Table:
         if not np.isnan(value):
             row |= {"value": value, "value_ci": interval(np.array(samples)).tolist()}
         rows.append(row)
+    own = {row["key"]: {"value": row["value"], "ci": row["value_ci"]} for row in rows}
+    if metadata["trial"].get("figures") != own:
+        metadata["trial"]["figures"] = own
+        rewrite_metadata(file, metadata)
     n, scored = len(trial.judged), int((trial.judged > 0).all(axis=1).sum())
     note = f"{n:,} variants that were judged before, by {trial.against}"
     note += "." if scored == n else f"; answers to {n - scored:,} name no score and do not count."
     shown = (Column("figure", ""), Column("value", "value", "fraction", "value_ci"))
-    return Table("trial", f"Trial of {trial.judge}", shown, tuple(rows), (note,))
+    return trial, Table("trial", f"Trial of {trial.judge}", shown, tuple(rows), (note,))

@@ -49,7 +49,7 @@ from merge_metric.frame.joined import (
 )
 from merge_metric.report.seeds import SourceSeeds, read_source
 from merge_metric.score import Result as Result
-from merge_metric.score import mixture, score_frame, seeds_of_parts, tell_few
+from merge_metric.score import mixture, score_frame, tell_few
 from merge_metric.seed_variant_accuracy.counts import SeedCounts
 from merge_metric.seed_variant_accuracy.figures import CATALOGUE, MAIN_FIGURES
 from merge_metric.seed_variant_accuracy.options import USUAL, Merging, Settings
@@ -345,7 +345,7 @@ def _score_all(
         for frame in frames_of(model, own, replace(reading, with_rows=with_rows)):
             folder, config, result = frame.folder, frame.config, score_frame(frame, settings)
             if not results[config]:
-                tell_few(config, frame.counts, seeds_of_parts(result))
+                tell_few(config, frame.counts, result)
             if judged is not None:
                 rows = variant_rows(folder, config, _VALIDITY, texts, frame=frame, judged=judged)
                 changes.append(validity_row(rows, cluster=cluster, settings=settings))

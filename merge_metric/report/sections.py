@@ -137,9 +137,6 @@ SHIFT: Final = {
 }
 """Figures of label probabilities: key of the result → heading."""
 
-HARDEST: Final = 20
-"""Number of the hardest seeds that documents show."""
-
 
 # --- Tables by section ---
 
@@ -266,10 +263,10 @@ def shift(evidence: Evidence, configuration: Configuration) -> Table:
 
 
 def hardest(evidence: Evidence, source: SourceSeeds) -> Table:
-    """Make the table of the hardest seeds, as `merge-nli analyse hardest --top` finds them."""
+    """Make the table of the 20 hardest seeds, as `merge-nli analyse hardest --top` finds them."""
     return titled(
         "hardest",
-        seed_rows(evidence, source, HARDEST),
+        seed_rows(evidence, source, 20),
         f"hardest-{source.source}",
         source=source.source,
         texts={name: name for name in source.texts},

@@ -282,9 +282,7 @@ _DIGITS: Final = {**dict(enumerate(_ALPHABET)), NO_LABEL: "?", MISSING: "-"}
 """Label → a character, which scripts read as a number of base 36."""
 
 _CODES: Final = np.array([a + b for a in _ALPHABET for b in _ALPHABET] + ["--"])
-"""Two-digit numbers of base 36, and the mark for no value."""
-_ZERO: Final = 648
-"""Code of the signal value 0, in the middle of the two-digit range."""
+"""Two-digit numbers of base 36, and the mark for no value; 648, in the middle, stands for 0."""
 
 
 def embed_source(source: SourceSeeds, words_of: Sequence[Mapping[str, str]] = ()) -> dict[str, Any]:
@@ -386,7 +384,7 @@ def pack_signals(variants: pa.Table) -> dict[str, Any]:
     for column, (name, decimals) in _SIGNALS.items():
         if len(variants[column].unique()) > 1:
             values = pc.fill_null(variants[column].cast(pa.float64()), math.nan).to_numpy()
-            numbers = np.clip(np.rint(values * 10**decimals) + _ZERO, 0, len(_CODES) - 2)
+            numbers = np.clip(np.rint(values * 10**decimals) + 648, 0, len(_CODES) - 2)
             codes = _CODES[np.where(np.isnan(values), len(_CODES) - 1, numbers).astype(int)]
             figures.append({"name": name, "decimals": decimals, "codes": "".join(codes)})
     faulty = np.zeros(len(variants), int)
