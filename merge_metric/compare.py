@@ -16,10 +16,10 @@ from merge_metric.frame.joined import (
     Frames,
     as_frames,
     by_config,
-    common_texts,
     on_common_seeds,
     same_merging,
 )
+from merge_metric.frame.texts import UNVERIFIED
 from merge_metric.score import mixture, tell_few
 from merge_metric.seed_variant_accuracy.figures import (
     CATALOGUE,
@@ -55,9 +55,6 @@ RANKED: Final = 4
 
 DECISIVE: Final = "seed_variant_accuracy"
 """Name of the figure by which models are ranked."""
-
-_MARGIN: Final = 5
-"""Approximate number of replicates that may contradict a significant difference."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -235,7 +232,8 @@ def compare_frames(frames: Sequence[Frame], settings: Settings) -> Comparison:
             row["without_label"] = lost["share"]
             shares.append(f"{name} {as_percent(lost['share'])}")
         rows.append(row | {"n_seeds": summary["n_seeds"], "n_variants": summary["n_variants"]})
-    texts = common_texts(frame.texts for frame in frames)
+    first, *others = {frame.texts for frame in frames}
+    texts = UNVERIFIED if others else first
     fewer = [{key: values[:n_bootstrap] for key, values in model.items()} for model in resampled]
     tau = rank_stability([exact[name] for name in names], fewer)
     return Comparison(
@@ -294,13 +292,13 @@ def replicates_for(n_models: int) -> int:
     """Count the bootstrap replicates that Holm's correction of the smallest p-value needs.
 
     With B replicates no p-value is below 2 / (B + 1), and Holm multiplies the smallest by the
-    number of pairs.
+    number of pairs. About five replicates may contradict a significant difference.
 
     >>> [replicates_for(n) for n in (2, 5, 8, 19)]
     [1000, 2000, 6000, 35000]
     """
     pairs = math.comb(n_models, 2)
-    return 1000 * max(1, math.ceil(_MARGIN * 2 * pairs / ALPHA / 1000))
+    return 1000 * max(1, math.ceil(5 * 2 * pairs / ALPHA / 1000))
 
 
 def rank_stability(

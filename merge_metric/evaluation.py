@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -336,7 +336,11 @@ def evaluate_model(
     problems = read_problems(
         str(folder), configs, limit_seeds=limit_seeds, rng_seed=rng_seed, merge_labels=merge_labels
     )
-    with _eval_mode(model), ExitStack() as kept:
+    with ExitStack() as restored, ExitStack() as kept:
+        networks = model if isinstance(model, tuple) else (model, getattr(model, "model", None))
+        for network in networks:
+            if getattr(network, "training", False) is True:
+                restored.callback(network.train)
         if out:
             path = Path(out)
         else:
@@ -362,14 +366,3 @@ def evaluate_model(
         evaluation = Evaluation(called, folder, results, frames, path, is_sample, settings)
         weakref.finalize(evaluation, kept.pop_all().close)  # a temporary file lives as long
     return evaluation
-
-
-@contextmanager
-def _eval_mode(model: Any) -> Iterator[None]:
-    networks = model if isinstance(model, tuple) else (model, getattr(model, "model", None))
-    trained = [network for network in networks if getattr(network, "training", False) is True]
-    try:
-        yield
-    finally:
-        for network in trained:
-            network.train()

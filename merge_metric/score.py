@@ -44,10 +44,6 @@ from merge_metric.tables.table import PACKAGES, WIDTH, escape
 log = logging.getLogger(__name__)
 
 _SV: Final = "seed_variant_accuracy"
-_SPREADING: Final = ("variant_accuracy", _SV)
-"""Figures whose spread over subsamples the text shows."""
-
-_THRESHOLDS: Final[tuple[int, ...]] = (50, 80, 90, 100)
 
 Result = Mapping[str, Any]
 """A result of `scoring.score`, or one of its groups."""
@@ -121,7 +117,7 @@ def score_all(
     for frame in frames:
         if not shown and (mixed := mixture(frame.counts.variants_per_seed)):
             log.warning("%s: %s", frame.config, mixed)
-        tell_few(frame.config, frame.counts, seeds_of_parts(results[frame.config]))
+        tell_few(frame.config, frame.counts, results[frame.config])
     return results
 
 
@@ -198,10 +194,12 @@ def score_table(
     config: str, result: Result, correctness_threshold: int = 90, more: Sequence[Figure] = ()
 ) -> Table:
     """Make the table of a result: all variants, then groups and labels."""
-    thresholds = _THRESHOLDS
+    thresholds = {50, 80, 90, 100}
     if correctness_threshold not in thresholds:
-        thresholds = tuple(sorted({50, 80, 100, correctness_threshold}))
-    figures = tuple({figure.key: figure for figure in (*main_figures(*thresholds), *more)}.values())
+        thresholds = {50, 80, 100, correctness_threshold}
+    figures = tuple(
+        {figure.key: figure for figure in (*main_figures(*sorted(thresholds)), *more)}.values()
+    )
     title = config
     if (subsamples := result.get("n_subsamples", 1)) > 1:
         title += f", averaged over {subsamples} subsamples"
@@ -257,7 +255,9 @@ def _notes(result: Result, correctness_threshold: int) -> Iterator[str]:
         shown = ", ".join(
             f"{figure.heading} "
             + show_value(percent(result[f"{figure.key}_std"], figure.unit), "threshold")
-            for figure in (CATALOGUE[k].at(correctness_threshold) for k in _SPREADING)
+            for figure in (
+                CATALOGUE[k].at(correctness_threshold) for k in ("variant_accuracy", _SV)
+            )
         )
         yield f"standard deviation over the subsamples: {shown}"
     if "jsd_changed" in result:
@@ -360,18 +360,14 @@ def mixture(per_seed: Mapping[str, Sequence[float]]) -> str:
     )
 
 
-def tell_few(config: str, counts: SeedCounts, n_seeds: Mapping[str, int] | None = None) -> None:
-    """Warn of a configuration, or parts of it, with few seeds."""
-    few = [f"{part} ({n:,})" for part, n in (n_seeds or {}).items() if n < FEW_SEEDS]
+def tell_few(config: str, counts: SeedCounts, result: Result | None = None) -> None:
+    """Warn of a configuration, or parts of its result, with few seeds."""
+    sizes = {name: int(part["n_seeds"]) for name, part in (_parts(result) if result else ())}
+    few = [f"{part} ({n:,})" for part, n in sizes.items() if part != "all" and n < FEW_SEEDS]
     if len(counts.seed_ids) < FEW_SEEDS:
         few = [f"{len(counts.seed_ids):,} in all"]
     if few:
         log.warning("%s: fewer than %s seeds: %s", config, FEW_SEEDS, ", ".join(few))
-
-
-def seeds_of_parts(result: Result) -> dict[str, int]:
-    """Map the parts of a result of `scoring.score` to their numbers of seeds."""
-    return {name: part["n_seeds"] for name, part in _parts(result) if name != "all"}
 
 
 # --- Text of a paper: sentences, a small table for LaTeX, and what to cite ---

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
@@ -34,8 +34,6 @@ SCHEMA: Final = "0.2.2"
 """Version of both schemas of https://github.com/evaleval/every_eval_ever."""
 
 AGGREGATE, SAMPLES = "results.json", "samples.jsonl"
-
-_FIGURE_OF: Final = {"seeds": "seed_accuracy", "variants": "variant_accuracy"}
 
 
 @export("results", panel=FILES)
@@ -84,8 +82,12 @@ def export_results(
     created = int(predictions.stat().st_mtime)
     evaluation = {"schema_version": SCHEMA, "evaluation_id": f"merge-nli/{model}/{created}"}
     with new_folder(out, {"export": "results"}, overwrite=overwrite) as partial:
-        samples = partial / SAMPLES
-        count = _write_samples(samples, frames, dataset, {**evaluation, "model_id": model})
+        samples, count = partial / SAMPLES, 0
+        with samples.open("w", encoding="utf-8", newline="\n") as file:
+            for sample in chain(*(_samples(frame, dataset) for frame in frames)):
+                line = {**evaluation, "model_id": model, **sample}
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                count += 1
         results = [(frame, score_frame(frame)) for frame in frames]
         shown = [CATALOGUE[key].at(USUAL.correctness_threshold) for key in MAIN_FIGURES]
         text = filled(
@@ -120,18 +122,6 @@ def export_results(
     tell(output, out, {"configurations": configs, "samples": count}, text, hint)
 
 
-def _write_samples(
-    path: Path, frames: Sequence[Frame], dataset: Path, about: Mapping[str, str]
-) -> int:
-    """Write a line for each answer, and return their number."""
-    count = 0
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        for sample in chain(*(_samples(frame, dataset) for frame in frames)):
-            file.write(json.dumps({**about, **sample}, ensure_ascii=False) + "\n")
-            count += 1
-    return count
-
-
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
     """Convert every value to text, as the schema requires."""
     return {
@@ -163,7 +153,7 @@ def _samples(frame: Frame, folder: Path) -> Iterator[dict[str, Any]]:
                 about["subsamples"] = row["subsamples"] or None
                 yield {
                     "evaluation_name": frame.config,
-                    "evaluation_result_id": f"{frame.config}/{_FIGURE_OF[split]}",
+                    "evaluation_result_id": f"{frame.config}/{split.removesuffix('s')}_accuracy",
                     "sample_id": row["variant_id"],
                     "sample_hash": hashlib.sha256((raw + gold).encode()).hexdigest(),
                     "interaction_type": "single_turn",

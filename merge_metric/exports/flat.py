@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from merge_dataset.commands.command_line import ForSpreadsheets
 from merge_dataset.files import write_tables
@@ -96,7 +96,13 @@ def _subsamples(folder: Path, config: str) -> Iterator[tuple[str, Iterable[pa.Ta
 
 
 def write_file(path: Path, tables: Iterable[pa.Table], *, for_spreadsheets: bool = False) -> int:
-    """Write rows as JSON lines, CSV with a header, or Parquet, and return their number."""
+    """Write rows as JSON lines, CSV with a header, or Parquet, and return their number.
+
+    In text, labels are names, and float32 numbers the shortest decimals that are exact.
+    """
+    import numpy as np
+    import pyarrow as pa
+
     from merge_dataset.redaction import no_formula
 
     if path.suffix == ".parquet":
@@ -107,8 +113,15 @@ def write_file(path: Path, tables: Iterable[pa.Table], *, for_spreadsheets: bool
         for number, table in enumerate(tables):
             if path.suffix == ".csv" and not number:
                 writer.writerow(table.column_names)
-            for row in plain_rows(table):
-                count += 1
+            labels, count = format_of(table.schema).labels, count + len(table)
+            numbers = [field.name for field in table.schema if pa.types.is_float32(field.type)]
+            for row in table.to_pylist():
+                row["label"] = labels[row["label"]]
+                if row["annotator_labels"] is not None:
+                    row["annotator_labels"] = [labels[label] for label in row["annotator_labels"]]
+                for name in numbers:
+                    if row[name] is not None:
+                        row[name] = float(str(np.float32(row[name])))
                 if path.suffix == ".jsonl":
                     stream.write(json.dumps(row, ensure_ascii=False) + "\n")
                     continue
@@ -119,21 +132,3 @@ def write_file(path: Path, tables: Iterable[pa.Table], *, for_spreadsheets: bool
                 marked = (no_formula(cell) if isinstance(cell, str) else cell for cell in cells)
                 writer.writerow(marked if for_spreadsheets else cells)
     return count
-
-
-def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Convert rows: labels to names, float32 numbers to the shortest decimals that are exact."""
-    import numpy as np
-    import pyarrow as pa
-
-    rows: list[dict[str, Any]] = table.to_pylist()
-    labels = format_of(table.schema).labels
-    numbers = [field.name for field in table.schema if pa.types.is_float32(field.type)]
-    for row in rows:
-        row["label"] = labels[row["label"]]
-        if row["annotator_labels"] is not None:
-            row["annotator_labels"] = [labels[label] for label in row["annotator_labels"]]
-        for name in numbers:
-            if row[name] is not None:
-                row[name] = float(str(np.float32(row[name])))
-    return rows
