@@ -63,22 +63,6 @@ def test_help_is_short_and_help_all_is_whole(name: str, monkeypatch: pytest.Monk
             assert {f"--{option}" for option in looked_for.split()} <= shown
 
 
-@pytest.mark.parametrize(
-    ("command", "meant"),
-    [
-        ("show --json", "no such option: --json (possible options: --n); `root show -h` says more"),
-        ("build runs/mine", "(runs/mine); `"),
-        ("scor p.parquet", "no such command 'scor'. did you mean 'score'?"),
-        ("score p --n-bootstrap x", "invalid value for '--n-bootstrap': "),
-        ("report p.parquet", "missing option '--dataset'; `"),
-    ],
-)
-def test_what_people_type(command: str, meant: str) -> None:
-    told = refused(*command.split())
-    assert (told.startswith("error: "), told.count("\n")) == (True, 1)
-    assert meant.lower() in told.lower()
-
-
 @pytest.mark.parametrize("flag", ["--version", "--help"])
 def test_no_room_for_what_is_shown(flag: str) -> None:
     full = Path("/dev/full")

@@ -198,6 +198,12 @@ def _export(run: Path, made: report_data.Problems, manifest: Row) -> None:
     export_dataset(run, Path("merge-nli"))
 
 
+def make_options(folder: Path) -> None:
+    """Make what options that play no part, and wrong ones, are tried on."""
+    make_made(folder)
+    shutil.copytree(TESTS / "data/judged_variants", folder / "judged_variants")
+
+
 # --- other formats ---
 
 
@@ -287,6 +293,7 @@ WORLDS: Final = {
         World("made", make_made),
         World("formats", make_formats, steps={"(answers)": format_answers}),
         World("messages", make_messages),
+        World("options", make_options),
         World("snli", make_snli, quick=False, needs=(SHARED,)),
         World("million", make_million, quick=False),
     )

@@ -327,15 +327,3 @@ def test_configurations_by_default(dataset: Path) -> None:
     for problem in choose_problems(dataset, ["snli_verbs"], variants=None):
         assert {row["word_class"] for row in problem["variants"]} == {"verb"}
         assert {word_class for word_class, _ in problem["counts"]} == {"verb"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--seed-id", "snli:1", "--n", "2"], "--n: expected it or --seed-id, got both"),
-        (["--seed-id", "snli:2/noun/girl/boy"], "did you mean 'snli:2'?"),
-        (["--seed-id", "snli:7", "--config", "snli_nouns"], "one of 2 problems of snli_nouns"),
-    ],
-)
-def test_what_is_not_there_is_named(dataset: Path, arguments: list[str], message: str) -> None:
-    assert message in refused("show", dataset, *arguments)

@@ -179,16 +179,6 @@ def test_models_without_a_common_seed() -> None:
         compared({"a": a, "b": renamed})
 
 
-def test_what_ranks_and_tests_are_is_said_on_request(files: Path) -> None:
-    paths = (files / "weak.parquet", files / "strong.parquet", "--dataset", files / "merge-nli")
-    words = ("compare", *paths, "--n-bootstrap", 20)
-    plain, explained = (command(*words, *more).stdout for more in ([], ["--explain"]))
-    assert "What ranks and p-values are: --explain." in plain
-    for text in ("McNemar's exact test", "two models tie where"):
-        assert text not in " ".join(plain.split())
-        assert text in " ".join(explained.split())
-
-
 def test_leaderboard_of_the_hub(files: Path) -> None:
     """As the Hub's API answers: without models of base models only if it is asked for these."""
     author = {"type": "user", "name": "somebody", "avatarUrl": "", "fullname": "S"}

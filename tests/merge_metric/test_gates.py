@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.commands import refused, run
+from helpers.commands import run
 from helpers.dataset_files import write_source
 from helpers.pages import commands, section
 from helpers.scored_folder import SEEDS, VARIANTS, E, predicted, problem_row
@@ -61,34 +61,6 @@ def test_undefined_figures_are_refused(folder: Path, tmp_path: Path) -> None:
     assert "demo: matching_threshold is undetermined (1–100), so it cannot" in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("gate", "message"),
-    [
-        ("--require=seed_acuracy=0.7",
-         "95 (1 to 100), got 'seed_acuracy'; did you mean 'seed_accuracy'?"),
-        ("--require=sv_at_101=0.7", "expected the name of a figure, such as"),
-        ("--require=seed_accuracy", "expected seed_accuracy=VALUE with a number from 0 to 1"),
-        ("--require=seed_accuracy=nan", "from 0 to 1, got 'seed_accuracy=nan'"),
-        ("--require=matching_threshold=101", "a number from 0 to 100"),
-        ("--log-to=x", "expected one of wandb, mlflow, tensorboard, got 'x'"),
-    ],
-)  # fmt: skip
-def test_unusable_gates(gate: str, message: str) -> None:
-    """They are refused before any file is opened."""
-    assert message in refused("score", "nowhere.parquet", gate)
-
-
-def test_figures_on_request(files: tuple[Path, str, str]) -> None:
-    asked = ("stable_but_wrong", "core_index", "sv_at_95", "seed_accuracy")
-    figures = [text for key in asked for text in ("--figure", key)]
-    result = score(*files, "--explain", "--ct", 75, *figures)
-    heading = next(line for line in result.stdout.splitlines() if line.startswith("seeds / "))
-    assert heading.split()[-4:] == ["r_s", "SBW@75", "CORE", "SV@95"]
-    assert heading.split().count("S") == 1
-    assert "SBW@75: Share of seeds with the same wrong answer to at least 75 % of" in result.stdout
-    assert "CORE" not in score(*files).stdout
-
-
 @pytest.mark.slow
 def test_quiet(files: tuple[Path, str, str]) -> None:
     """With --quiet, warnings are shown but no progress, wherever the option is given."""
@@ -112,14 +84,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for names in (SEEDS, VARIANTS)
     )
     write_source(tmp_path / "merge-nli", seeds, variants)
-
-
-@pytest.mark.usefixtures("here")
-def test_clusters_need_intervals() -> None:
-    words = "analyse hardest bert.parquet --cluster premise --dataset merge-nli".split()
-    assert "which say how seeds vary, got 'premise' with hardest" in run(*words, code=2).stderr
-    told = refused(*"compare bert.parquet other.parquet --cluster x --dataset merge-nli".split())
-    assert "--cluster: expected one of premise, hypothesis, got 'x'" in told
 
 
 @pytest.mark.usefixtures("here")

@@ -34,7 +34,6 @@ from merge_metric.predict.problems import Pairs, format_of_problems, read_proble
 from merge_metric.report.evidence import gather_evidence
 from merge_metric.report.write import write_report
 from merge_metric.score import score_file
-from merge_metric.seed_variant_accuracy.options import Merging
 from merge_metric.seed_variant_accuracy.scoring import score
 
 MERGED: Final = "contradiction,neutral=not_entailment"
@@ -263,13 +262,6 @@ def test_analyses_reports_and_seeds(world: Path, tmp_path: Path) -> None:
     lines = (tmp_path / "results/samples.jsonl").read_text().splitlines()
     samples = list(map(json.loads, lines))
     assert sum(sample["evaluation"]["is_correct"] for sample in samples[:40]) == 35
-
-
-@pytest.mark.parametrize("given", ["contradiction", "a,=b", "a=b=c", "a=b;b=c", ["a=b", "a=c"]])
-def test_forms_that_are_refused(given: Any) -> None:
-    with pytest.raises(ValueError, match="merge_labels: expected") as error:
-        Merging.parse(given)
-    assert str(error.value).endswith(f"got {given!r}")
 
 
 def test_labels_that_do_not_fit(world: Path) -> None:

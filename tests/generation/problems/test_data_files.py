@@ -222,22 +222,6 @@ def test_options_that_do_not_fit_the_data(tmp_path: Path) -> None:
         assert message in suggest(tmp_path, name, *options.split())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "got"),
-    [("", "''"), ("--recipe demo", "''"), ("--source demo", "'demo'")],
-)
-def test_the_source_of_ones_own_data_has_a_name(arguments: str, got: str) -> None:
-    for option in ("data", "dataset"):
-        for command in ("generate", "suggest"):
-            told = refused(command, f"--{option}", "my/Pairs 2.csv.gz", *arguments.split())
-            assert told.startswith(
-                "error: --source: expected a name of your own for the problems of my/Pairs "
-                "2.csv.gz, or one of demo, snli, mnli-m, "
-            )
-            assert told.endswith(f", got {got}\n")
-            assert told.count("\n") == 1
-
-
 def test_rows_that_are_skipped_are_counted_and_listed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

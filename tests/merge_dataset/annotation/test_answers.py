@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from helpers.commands import refused, run
+from helpers.commands import run
 from helpers.judged import fill_in
 from helpers.pages import commands
 
@@ -338,16 +338,6 @@ def test_drawing_a_sample(dataset: Path, tmp_path: Path) -> None:
     description = json.loads((out / "session.json").read_text())
     del description["digest"]
     assert told == description
-
-
-def test_paraphrases_and_replacements_are_not_mixed(
-    dataset: Path, paraphrases: Path, tmp_path: Path
-) -> None:
-    assert dataset == paraphrases
-    words = ("annotate", dataset, "--out", tmp_path / "mixed", "--config", "snli")
-    told = refused(*words, "--config", "snli_paraphrases")
-    assert "got snli_paraphrases and snli_nouns, snli_verbs, snli_adjectives; make a" in told
-    assert not (tmp_path / "mixed").exists()
 
 
 def as_label_studio(tasks: Path, path: Path) -> None:

@@ -229,13 +229,6 @@ def test_a_sample_depends_on_nothing_but_its_settings(
     assert snli == sample[0]
 
 
-def test_what_cannot_be_sampled_is_said(dataset: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"configurations: expected one of snli, .*got 'snli_adv"):
-        choose(dataset, ["snli_adverbs"])
-    with pytest.raises(NotADirectoryError, match="expected a dataset folder"):
-        draw(tmp_path / "none")
-
-
 def test_paraphrases_alone_have_to_be_named(paraphrases: Path) -> None:
     with pytest.raises(
         ValueError, match=r"expected replacements .* with --config: snli_paraphrases"

@@ -286,12 +286,6 @@ def test_a_dataset_of_other_texts_is_refused(ask: Ask, made: Path, tmp_path: Pat
     assert message in ask("study", "--dataset", str(other), code=2).stderr
 
 
-def test_one_annotator(ask: Ask) -> None:
-    text = ask("study/answers/ann.csv", "--session", "study").stdout
-    assert "One annotator: how far others would agree cannot be told." in text
-    assert "κ" not in text.replace("resamplings", "")
-
-
 def test_a_session_without_its_description(ask: Ask, made: Path, tmp_path: Path) -> None:
     """It could not be weighted: restore the file, or name answers, without known chances."""
     copy = shutil.copytree(made / "study", tmp_path / "study")

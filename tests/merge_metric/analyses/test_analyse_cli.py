@@ -130,32 +130,6 @@ def test_the_help_lists_the_analyses() -> None:
     assert "[mine]" in flat
 
 
-@pytest.mark.parametrize(
-    ("name", "more", "message"),
-    [
-        ("matching", ["--best-and-worst"],
-         "for the best and the worst, got no groups; add --group NAME=GROUP and --test"),
-        ("curves", ["--group", "c=S"],
-         "--group: expected NAME=VALUE, such as bert=S, once for each of a, b, got 'c=S'"),
-        ("matching",
-         ["--best-and-worst", "--group", "a=S", "--group", "b=S", "--test", "a={}/a-test.parquet"],
-         "answers to all test problems of s, for the best and the worst, got no answers of b; add"),
-        ("classes", ["--config", "s_nouns"], "expected variants of two or more groups out of"),
-        ("curves", ["{}/a-union.parquet@{}/merge-nli-union"],
-         "FILE@DATASET only for accuracy, ablations, fooling"),
-        ("curves", ["{}/a-union.parquet"],
-         "to answer different problems, as all are of the model a, got"),
-        ("accuracy", ["--test", "{}/a-test.parquet"], "got those of 'a-test'; name them alike"),
-        ("mlms", [], "mlms: expected seeds with variants of every group, of models in the mapping"),
-        ("mlms", ["--mlm-map", "{}/none.toml"], "none.toml"),
-        ("calibration", [], "expected label probabilities"),
-        ("stability", [], "s: expected more seeds than are drawn, got 60, of which 500"),
-    ],
-)  # fmt: skip
-def test_errors_are_one_line(name: str, more: list[str], message: str, folder: Path) -> None:
-    assert message in refused(*words(folder, name, *more)).splitlines()[-1]
-
-
 PAGE = "merge_metric/analyses.md"
 LINES = ("E E EEC", "N N NN", "C C CN")
 
@@ -226,6 +200,8 @@ def test_each_model_is_read_beside_its_own_paraphrases(analyse_own: Callable[...
     some = ("--config", "snli_paraphrases", "--format", "json")
     one = rows_of(analyse_own("fooling", *FILES, *some))
     assert [row["config"] for row in one] == ["snli_paraphrases"] * 3
+    told = refused("analyse", "fooling", FILES[0], "a=b-own.parquet@b-own")
+    assert "got 'a-own' and 'b-own' for 'a' on anli-r1_paraphrases; name them apart" in told
 
 
 def test_an_encoder_adds_distances(
@@ -244,21 +220,6 @@ def test_an_encoder_adds_distances(
     assert asked == ["org/some"]
     assert all(row["distance_changed"] > 0 for row in rows)
     assert plot.stat().st_size > 1000
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["seeds"], "seeds: expected --run, got none"),
-        (["overlap"], "overlap: expected a dataset folder, got none; add --dataset FOLDER"),
-        (["fooling", FILES[0], "b-own.parquet"], "or name it for every file: FILE@FOLDER"),
-        (["fooling", FILES[0], "a=b-own.parquet@b-own"],
-         "got 'a-own' and 'b-own' for 'a' on anli-r1_paraphrases; name them apart"),
-    ],
-)  # fmt: skip
-@pytest.mark.usefixtures("analyse_own")
-def test_errors_of_missing_folders_are_one_line(arguments: list[str], message: str) -> None:
-    assert message in refused("analyse", *arguments).splitlines()[-1]
 
 
 @pytest.mark.usefixtures("analyse_own")

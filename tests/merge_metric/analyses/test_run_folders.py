@@ -334,14 +334,5 @@ def test_the_command_reads_a_dataset_or_a_run(tmp_path: Path) -> None:
     write_validated(tmp_path / "other", [(("B",), ("B",))])
     changed = shutil.copytree(run, tmp_path / "changed")
     shutil.copy(tmp_path / "other/replacements.parquet", changed)
-    for arguments, message in (
-        ([], "provenance: expected a dataset folder, got none; add --dataset FOLDER, or a run "),
-        (["--run", run, *options], "provenance: expected --run alone, got --dataset too"),
-        (["--run", dataset],
-         "expected a run folder with replacements.parquet as its record says, found none"),
-        (["--run", tmp_path / "x"], "x: expected a run folder with"),
-        ([*options, "--config", "s_paraphrases"], "expected variants that masked LMs validated"),
-        ([run / "replacements.parquet", *options], "expected no predictions files, got"),
-        (["--run", changed], "expected a run folder with replacements.parquet as its record says"),
-    ):  # fmt: skip
-        assert message in refused("analyse", "provenance", *arguments), arguments
+    told = refused("analyse", "provenance", "--run", changed)
+    assert "expected a run folder with replacements.parquet as its record says" in told

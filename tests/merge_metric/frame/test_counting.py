@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.commands import refused, run
+from helpers.commands import run
 from helpers.completions_server import Reply, Request, remote_model, serving
 from helpers.dataset_files import read_rows, run_manifest, seed_row, variant_row, write_source
 from helpers.scored_folder import SEEDS, VARIANTS, predicted, problem_row
@@ -406,16 +406,3 @@ def test_formulas_are_marked_for_spreadsheets(tmp_path: Path) -> None:
                     for text in (*texts[:-1], "")]  # fmt: skip
         assert [row["premise"] for row in rows] == expected
         assert {(row["n_right"], row["annotator_labels"]) for row in rows} == {("-1", "neutral")}
-
-
-def test_files_are_judged_before_the_work(files: tuple[Path, Path], tmp_path: Path) -> None:
-    (tmp_path / "seeds.csv").write_text("mine")
-    for arguments, message in (
-        (["--per-seed", "seeds.xlsx"], "end in .parquet, .csv, .jsonl, got '.xlsx'"),
-        (["--per-seed", "seeds"], "end in .parquet, .csv, .jsonl, got no suffix"),
-        (["--per-seed", tmp_path / "seeds.csv"], "or replace it with --overwrite"),
-    ):
-        assert message in refused(*words((tmp_path / "nowhere.parquet", files[1]), *arguments))
-    assert (tmp_path / "seeds.csv").read_text() == "mine"
-    run(*words(files, "--per-seed", tmp_path / "seeds.csv", "--overwrite"))
-    assert (tmp_path / "seeds.csv").read_text().startswith('"config","seed_id","premise"')

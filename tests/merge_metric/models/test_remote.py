@@ -137,14 +137,6 @@ def test_keys_that_no_header_can_have(odd: str, monkeypatch: pytest.MonkeyPatch)
         assert "very" not in str(error.value)
 
 
-@pytest.mark.parametrize("url", ["localhost:8000", "ftp://a/b", "", "http://", "http://a:b:c",
-                                 "ftp://me:secret@b", "me:secret@localhost:8000/v1"])  # fmt: skip
-def test_urls_that_are_none(url: str) -> None:
-    with pytest.raises(ValueError, match="expected a URL like http://localhost:8000/v1") as error:
-        remote_model(url, prompt=PROMPT)
-    assert "secret" not in str(error.value)
-
-
 @pytest.mark.slow(but=["500"])
 @pytest.mark.parametrize(
     "trouble",

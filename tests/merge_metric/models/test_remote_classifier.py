@@ -150,9 +150,3 @@ def test_other_names_than_before() -> None:
     with served(answer, "predict") as place:
         told = refused(*COMMAND, "--base-url", place.url, "--concurrency", "1")
     assert "/v1/predict: expected probabilities of the classes neutral, entailment, " in told
-    assert "--letters-seed: expected only with --shuffle-letters, got 2" in refused(
-        "predict", "--dataset", "merge-nli", "--model", "lm", "--kind", "lm", "--letters-seed", 2
-    )
-    assert "--pair-separator: expected only for a classifier on a server" in refused(
-        "predict", "--dataset", "merge-nli", "--model", "nli", "--kind", "lm", *JOINED
-    )

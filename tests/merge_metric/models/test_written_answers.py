@@ -17,7 +17,6 @@ from merge_metric.frame.predictions import read_metadata, read_predictions
 from merge_metric.models.answer_words import NO_LABEL
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.language_model import Words, WritingModel, keyed_draws
-from merge_metric.models.loading import open_model
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.prompts import read_prompt
 from merge_metric.models.remote import RemoteModel, said_in
@@ -273,29 +272,3 @@ def test_settings_that_are_none() -> None:
     for text, sent in {"temperature=null": None, "temperature=0.3": 0.3, "top_k=9": 0.7}.items():
         words = Words.of(request(temperature=0.7, samples=2, server_settings=(text,)))
         assert words.describe()["temperature"] == sent
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"samples": 2}, "samples: expected only with `answers` words, got 2"),
-        ({"temperature": 0.5}, "temperature: expected only with `answers` words, got 0.5"),
-        ({"server_settings": ("a=1",)}, "server_settings: expected only with `answers` words"),
-        ({"answers": "words", "base_url": None, "kind": "lm", "reasoning_effort": "low"},
-         "reasoning_effort: expected only for a model on a server, got low"),
-        ({"base_url": None, "kind": "lm", "max_requests": 9},
-         "max_requests: expected only for a model on a server, got 9"),
-        ({"answers": "words", "base_url": None, "kind": "classifier"},
-         "answers: expected only of language models, got words"),
-        ({"base_url": None, "kind": "classifier", "shots": "mix"},
-         "shots: expected only of language models, got mix"),
-        ({"base_url": None, "kind": "classifier", "chat_template": True},
-         "chat_template: expected only of language models, got True"),
-        ({"kind": "classifier", "prompt_start": "<s>"},
-         "prompt_start: expected only of language models, got <s>"),
-    ],
-)  # fmt: skip
-def test_settings_that_play_no_part(options: dict[str, Any], message: str) -> None:
-    asked = {"model": "m", "base_url": "http://localhost:1/v1", **options}
-    with pytest.raises(ValueError, match=message):
-        open_model(ModelRequest(**asked))

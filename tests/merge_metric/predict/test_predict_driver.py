@@ -458,9 +458,6 @@ def test_sources_and_lists_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "for batches a language model on a server" in here
     one = run(*asked, "--config", "mine", "--batch-out", "r.jsonl")
     assert one.stdout == "r.jsonl: 2 requests\n"
-    for more in (["--preset", "paper"], ["--model", "m", "--executor", "local"]):
-        output = refused("predict", "--dataset", "merge-nli", *more, "--dry-run")
-        assert "expected for --dry-run one --model, asked from here" in output
 
 
 def test_batches_on_the_command_line(dataset: Path, tmp_path: Path) -> None:
