@@ -66,14 +66,14 @@ def analyse(
     sources = tuple(as_sources(predictions))
     folder = None if dataset is None else as_dataset(dataset)
     request = Request(
-        name,
-        sources,
-        folder or next((source.dataset for source in sources if source.dataset), Path()),
-        as_texts(configs),
-        allow_missing,
-        cluster,
-        merge_labels,
-        {} if chosen.of_seeds else None,
+        name=name,
+        sources=sources,
+        dataset=folder or next((source.dataset for source in sources if source.dataset), Path()),
+        configs=as_texts(configs),
+        allow_missing=allow_missing,
+        cluster=cluster,
+        merge_labels=merge_labels,
+        mixtures={} if chosen.of_seeds else None,
     )
     make, plot = functions_of(chosen)
     parameters = inspect.signature(make).parameters

@@ -266,14 +266,11 @@ def baseline_command(
 
 
 def _report(done: Done, dataset: str, output: OutputFormat) -> None:
-    from merge_dataset.files import to_json
-
     outcomes, failed = done
-    if output == "json":
-        files = [{**asdict(outcome), "path": str(outcome.path)} for outcome in outcomes]
-        typer.echo(to_json({"predictions": files, "failed": failed}))
-    elif outcomes:
-        typer.echo("\n\n".join(_tell(outcome, dataset) for outcome in outcomes))
+    files = [{**asdict(outcome), "path": str(outcome.path)} for outcome in outcomes]
+    text = "\n\n".join(_tell(outcome, dataset) for outcome in outcomes)
+    if text or output == "json":
+        write_result(output, {"predictions": files, "failed": failed}, text)
     if failed:
         typer.echo("\n  ".join([f"\n{len(failed)} models failed:", *failed]), err=True)
         raise typer.Exit(1)

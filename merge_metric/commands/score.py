@@ -299,6 +299,5 @@ def compare_command(
             columns = (Column("config", "configuration"), *comparisons[0].pairs.columns)
             typer.echo(replace(comparisons[0].pairs, columns=columns, rows=tuple(rows)).to_csv())
         case output:
-            tables = [table for c in comparisons for table in (c.models, c.pairs)]
-            shown_as = f"to_{output}"
-            typer.echo("\n\n".join(getattr(table, shown_as)() for table in (*tables, *others)))
+            tables = [table for c in comparisons for table in (c.models, c.pairs)] + others
+            typer.echo("\n\n".join(getattr(table, f"to_{output}")() for table in tables))

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from importlib import resources
 from itertools import chain, pairwise
 from pathlib import Path
@@ -200,10 +198,8 @@ def templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_function"] = partial(
-        json.dumps, ensure_ascii=False, separators=(",", ":"), allow_nan=False
-    )
-    environment.policies["json.dumps_kwargs"] = {}
+    compact = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
+    environment.policies["json.dumps_kwargs"] = compact
     environment.filters |= {
         "breakable": lambda signature: Markup("|<wbr>").join(
             map(escape, signature.split("|"))  # allow a line break between its parts
