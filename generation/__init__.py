@@ -12,8 +12,6 @@ A run has two phases: `suggest` asks masked LMs, and `build` makes variants from
 ['seeds.parquet', 'variants.parquet', 'strict']
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from merge_dataset import lazy_names

@@ -73,16 +73,11 @@ _machine: Final[Any] = partial(setting, panel=RUNNING, affects_output=False)
 class ProblemSettings:
     """Settings of the source of problems (D15): base class of the settings of every kind of run."""
 
-    source: str = _problem(
-        "",
-        f"{', '.join(KNOWN_SOURCES)}, or yours (else snli).",
-    )
+    source: str = _problem("", f"{', '.join(KNOWN_SOURCES)}, or yours (else snli).")
     """Name of the problems; required with `data` and `dataset`, as only the user knows it then."""
     title: str | None = _problem(None, "Title of the problems, for the card.", omit_if_default=True)
     data: str | None = _problem(
-        None,
-        "File (.csv, .jsonl, …), glob or folder.",
-        affects_output=False,
+        None, "File (.csv, .jsonl, …), glob or folder.", affects_output=False
     )
     dataset: str | None = _problem(None, "Dataset on the Hub, file or folder.")
     dataset_config: str | None = _seldom("Configuration of that dataset.")
@@ -105,10 +100,7 @@ class ProblemSettings:
         omit_if_default=True,
         rare=True,
     )
-    fields: tuple[str, ...] = _format(
-        NLI.fields,
-        "Texts of other tasks: question,answer.",
-    )
+    fields: tuple[str, ...] = _format(NLI.fields, "Texts of other tasks: question,answer.")
     labels: tuple[str, ...] = _format((), "Their labels, such as yes,no.")
     shared_fields: tuple[str, ...] = _format(
         (), "The texts that have to share a word; by default all.", rare=True
@@ -229,10 +221,7 @@ class Config(ProblemSettings):
 
     # Suggestions (D3–D5, D12)
     mlms: tuple[str, ...] = _model(
-        (),
-        "Hub id, id@revision or folder; may be repeated.",
-        option="--mlm",
-        affects_output=False,
+        (), "Hub id, id@revision or folder; may be repeated.", option="--mlm", affects_output=False
     )
     without_mlms: tuple[str, ...] = setting(
         (),
@@ -330,9 +319,7 @@ class Config(ProblemSettings):
         "", "Who scores for `quality`: mlms, or lm, which generate asks.", omit_if_default=True
     )
     lm: str | None = _model(
-        None,
-        "Causal LM, also .gguf, that scores for quality.",
-        omit_if_default=True,
+        None, "Causal LM, also .gguf, that scores for quality.", omit_if_default=True
     )
     with_columns: tuple[str, ...] | None = _limit(
         None,
@@ -402,11 +389,7 @@ class Config(ProblemSettings):
         commands="suggest",
         rare=True,
     )
-    run: str = _machine(
-        "runs/default",
-        "Folder of the run.",
-        panel=INPUT,
-    )
+    run: str = _machine("runs/default", "Folder of the run.", panel=INPUT)
 
     def __post_init__(self) -> None:
         """Check every value; raise ValueError or TypeError that names field and remedy."""

@@ -9,13 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merge_dataset.schema import (
-    NLI,
-    ProblemFormat,
-    arrow_schema,
-    variant_id,
-    with_format,
-)
+from merge_dataset.schema import NLI, ProblemFormat, arrow_schema, variant_id, with_format
 
 Span = tuple[int, int]
 """Half-open [start, end) character offsets in a sentence."""

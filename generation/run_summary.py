@@ -4,7 +4,7 @@ import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import jinja2
 
@@ -23,9 +23,6 @@ from merge_dataset.provenance import note_of
 from merge_dataset.schema import WORD_CLASSES
 from merge_dataset.show import choose_problems, line_of
 
-_EXAMPLES: Final = 3
-"""Number of variants in a summary."""
-
 
 def summarise(
     run: Path, out: Path, configs: Sequence[str], *, registered: bool = False, as_json: bool = False
@@ -34,7 +31,7 @@ def summarise(
     folder = RunFolder(run)
     manifest = read_record(folder.manifest)
     fates, classes = _counts(folder, int(manifest["problems"]["kept"]))
-    examples = choose_problems(out, configs[:1], n=_EXAMPLES, variants=1)
+    examples = choose_problems(out, configs[:1], n=3, variants=1)
     if as_json:
         keys = ("source", "recipe", "ablation", "fingerprint", "problems", "funnel")
         made = {key: manifest[key] for key in keys} | {"problem_fates": fates, "classes": classes}

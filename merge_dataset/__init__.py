@@ -6,8 +6,6 @@
 ['/nowhere: expected a dataset folder or a registered name, found no folder there']
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable
 from functools import cache

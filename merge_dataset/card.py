@@ -49,7 +49,18 @@ def render(folder: Path) -> str:
     formats = {name: layout.format_in(folder, name) for name in layout.collections(folder)}
     made = {name: provenance.read(folder / name / PROVENANCE) for name in formats}
     kinds = {provenance.kind_of(record) for record in made.values()}
-    empty = _empty_signals(folder, formats)
+    files = (
+        folder / file for name in formats for file in layout.split_files(folder, name)["variants"]
+    )
+    listed = ", ".join(map(no_pattern, files))
+    query = (
+        f"SELECT DISTINCT path_in_schema FROM parquet_metadata([{listed}]) "
+        "WHERE coalesce(stats_null_count, 0) < num_values"
+    )
+    with connect() as connection:
+        filled = {name for (name,) in connection.execute(query).fetchall()}
+    signals = dict.fromkeys(name for own in formats.values() for name in own.signals)
+    empty = [name for name in signals if name not in filled]
     notes = {
         recipe: dict.fromkeys(provenance.note_of(record, recipe) for record in made.values())
         for recipe in provenance.NOTES
@@ -199,21 +210,6 @@ def read_front_matter(card: str) -> dict[str, Any]:
         return dict(yaml.safe_load(header[1]) if header else {})
     except (TypeError, yaml.YAMLError) as error:
         raise ValueError(f"no YAML with keys ({' '.join(str(error).split())})") from error
-
-
-def _empty_signals(folder: Path, formats: Mapping[str, ProblemFormat]) -> list[str]:
-    files = (
-        folder / file for name in formats for file in layout.split_files(folder, name)["variants"]
-    )
-    listed = ", ".join(map(no_pattern, files))
-    query = (
-        f"SELECT DISTINCT path_in_schema FROM parquet_metadata([{listed}]) "
-        "WHERE coalesce(stats_null_count, 0) < num_values"
-    )
-    with connect() as connection:
-        filled = {name for (name,) in connection.execute(query).fetchall()}
-    signals = dict.fromkeys(name for own in formats.values() for name in own.signals)
-    return [name for name in signals if name not in filled]
 
 
 def _dataset_info(folder: Path, name: str) -> dict[str, Any]:

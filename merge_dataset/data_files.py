@@ -95,11 +95,6 @@ def read_file(path: Path, place: str | None = None) -> Iterator[Row]:
         ) from error
 
 
-def is_data_file(name: str) -> bool:
-    """Return whether `read_file` can read a file with this name, local or not."""
-    return _kind(Path(name))[0] in SUFFIXES
-
-
 def _kind(path: Path) -> tuple[str, bool]:
     """Return a file's suffix without .gz, and whether it had .gz."""
     name = path.name.lower()

@@ -39,9 +39,6 @@ FILE_ROWS: Final = 10 * ROWS
 _DIGEST: Final = "digest"
 """Key of a record's digest of itself."""
 
-_TEMPORARY: Final = re.compile(r"\.(?P<target>.+)\.([0-9a-f]{32}\.partial|old)")
-
-
 # --- Written whole or not at all ---
 
 
@@ -56,7 +53,7 @@ def target_of(path: Path) -> Path | None:
     >>> target_of(partial_path(Path("run/seeds.parquet"))), target_of(Path(".snli.old"))
     (PosixPath('run/seeds.parquet'), PosixPath('snli'))
     """
-    temporary = _TEMPORARY.fullmatch(path.name)
+    temporary = re.fullmatch(r"\.(?P<target>.+)\.([0-9a-f]{32}\.partial|old)", path.name)
     return path.with_name(temporary["target"]) if temporary else None
 
 

@@ -16,14 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.core import url_to_fs
 
-from .schema import (
-    KNOWN_SOURCES,
-    VARIANT_CLASSES,
-    config_name,
-    content_hash,
-    features,
-    find_files,
-)
+from .schema import KNOWN_SOURCES, VARIANT_CLASSES, config_name, content_hash, features, find_files
 
 
 def builder(folder: str | Path, config: str, **kwargs: Any) -> MergeNli:

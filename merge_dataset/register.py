@@ -45,7 +45,6 @@ def register_dataset(
     *,
     name: str | None = None,
     overwrite: bool = False,
-    checked: bool = False,
 ) -> list[str]:
     """Check a dataset folder, and prepare each configuration into the cache of `datasets`.
 
@@ -60,7 +59,6 @@ def register_dataset(
             `load_dataset` too, and no command looks there for names.
         name: The name; by default that of the folder.
         overwrite: Whether to replace another folder that has the name.
-        checked: Whether the folder was checked before; then it is not again.
 
     Returns:
         Names of the configurations.
@@ -78,7 +76,7 @@ def register_dataset(
     with ExitStack() as held:
         with suppress(PermissionError):  # a folder that cannot be written to
             held.enter_context(working_in(folder, wait=True))
-        if not checked and (problems := check_dataset(folder)):
+        if problems := check_dataset(folder):
             first = f"{folder}: not registered: {len(problems)} problem(s)"
             raise ValueError("\n  ".join([first, *problems]))
         root = cache_dir or datasets.config.HF_DATASETS_CACHE
@@ -101,8 +99,13 @@ def register_dataset(
                     "that with `overwrite`"
                 )
         for config, content in contents.items():
-            for entry in cache.glob(f"{config}/*/{content}"):
-                _remove_damaged(entry)  # set before a builder reads it
+            for entry in cache.glob(f"{config}/*/{content}"):  # set, before a builder reads it
+                changed = [REGISTERED]
+                with suppress(OSError, ValueError):  # missing, after a kill, or damaged
+                    changed = changed_files(entry, read_record(entry / REGISTERED, FILES)[FILES])
+                if changed:
+                    log.warning("%s: damaged, made anew: %s", entry, ", ".join(changed))
+                    shutil.rmtree(entry)
             made = builder(folder, config, dataset_name=name, cache_dir=cache_dir, hash=content)
             _prepare(made, folder, content)
         for entry in replaced:
@@ -135,12 +138,3 @@ def _prepare(made: MergeNli, folder: Path, content: str) -> None:
     # A killed preparation of other content leaves a folder that breaks the fallback.
     for leftover in entry.parent.glob("*.incomplete"):
         shutil.rmtree(leftover)
-
-
-def _remove_damaged(entry: Path) -> None:
-    changed = [REGISTERED]
-    with suppress(OSError, ValueError):  # missing, after a command that was killed, or damaged
-        changed = changed_files(entry, read_record(entry / REGISTERED, FILES)[FILES])
-    if changed:
-        log.warning("%s: damaged, made anew: %s", entry, ", ".join(changed))
-        shutil.rmtree(entry)

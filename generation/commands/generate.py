@@ -44,8 +44,7 @@ Recipe = Annotated[
     ),
 ]
 Overwrite = Annotated[
-    bool,
-    option("Replace results of other settings or data.", "--overwrite", panel=OUTPUT),
+    bool, option("Replace results of other settings or data.", "--overwrite", panel=OUTPUT)
 ]
 Assignments = Annotated[
     list[str] | None,

@@ -22,8 +22,6 @@ from merge_dataset.files import read_json, to_json
 from merge_dataset.schema import LABELS, PARAPHRASE
 from merge_metric.models.pair_model import Description, Pair
 
-_MARKS: Final = ('""', "''", "“”", "‘’", "«»", "``")
-
 
 class ParaphraseReason(RejectionReason):
     """Reasons to drop candidates, or problems without paraphrases; the first that holds counts."""
@@ -129,7 +127,8 @@ def _quoted(line: str) -> bool:
     # A mark between letters is an apostrophe.
     letters = [False, *(c.isalpha() for c in inner), False]
     marks = {c for i, c in enumerate(inner) if not (letters[i] and letters[i + 2])}
-    return len(line) > 1 and line[0] + line[-1] in _MARKS and not marks & {line[0], line[-1]}
+    is_enclosed = len(line) > 1 and line[0] + line[-1] in ('""', "''", "“”", "‘’", "«»", "``")
+    return is_enclosed and not marks & {line[0], line[-1]}
 
 
 def normalise(text: str) -> str:

@@ -272,7 +272,13 @@ def build(
         require_dictionary(config)
         keys = ("mlms", "problems", "questions", "source_data")
         suggested = files.read_record(base.suggested, *keys, remedy="Run merge-nli suggest again")
-        mlms = _mlms_used(suggested["mlms"], config)
+        names = [mlm["name"] for mlm in suggested["mlms"]]
+        check_members("without_mlms", config.without_mlms, names)
+        mlms = [mlm for mlm in suggested["mlms"] if mlm["name"] not in config.without_mlms]
+        if not mlms:
+            raise ValueError(
+                f"without_mlms: expected to leave one of {', '.join(names)}, got all of them"
+            )
         made_from = {"source_data": suggested["source_data"], "mlms": mlms}
         if not overwrite:
             out.require_same_build(config.output_settings(), made_from=made_from)
@@ -294,18 +300,6 @@ def build(
         made_from |= {name: file.made_by for name, file in signals.items()}
         files.write_record(out.manifest, _record(out, config, suggested, made_from, totals))
     return out
-
-
-def _mlms_used(suggested: Sequence[dict[str, Any]], config: Config) -> list[dict[str, Any]]:
-    """Leave out the masked LMs that a build does `without`, of records of those asked."""
-    names = tuple(mlm["name"] for mlm in suggested)
-    check_members("without_mlms", config.without_mlms, names)
-    mlms = [mlm for mlm in suggested if mlm["name"] not in config.without_mlms]
-    if not mlms:
-        raise ValueError(
-            f"without_mlms: expected to leave one of {', '.join(names)}, got all of them"
-        )
-    return mlms
 
 
 def _record(

@@ -40,8 +40,6 @@ from merge_metric.models.readiness import inspect_models, machine_for, require_a
 
 log = logging.getLogger(__name__)
 
-_TAGGED: Final = (1.2, 1.5, 2, 3, 5)
-"""How often the words needed are tagged, step by step, until enough keep their class."""
 _SCOPES: Final = ("problem", "class", "word")
 """Scopes in order: a seed that is eligible by one is also eligible by the ones before it."""
 
@@ -257,7 +255,7 @@ class QuestionWork(BlockWork):
         alive = enough(text, row)
         if config.class_filter:
             # Tagging is expensive, so it is done only where it can decide: first for a number of
-            # words that is mostly enough, then for more where it was not.
+            # words that is mostly enough, 1.2 times those needed, then for more where it was not.
             may_matter = alive[table.shared[row]]
             text, row = text[may_matter], row[may_matter]
             shared = table.shared[row]
@@ -266,7 +264,7 @@ class QuestionWork(BlockWork):
             rank = np.arange(len(row)) - first[place]
             keeps_class: NDArray[np.bool_] = np.zeros(len(row), np.bool_)
             alive = np.zeros(len(alive), np.bool_)
-            for done, end in pairwise([0, *(n * least for n in _TAGGED), math.inf]):
+            for done, end in pairwise([0, *(n * least for n in (1.2, 1.5, 2, 3, 5)), math.inf]):
                 tagged = np.flatnonzero((done <= rank) & (rank < end) & ~alive[shared])
                 put = table.put(row[tagged], text[tagged])
                 reasons, _ = judge_in_context(put, self.tagger, tag_match=config.tag_match)

@@ -38,9 +38,6 @@ _HEEDED: Final = ("name", "version", "data_dir", "data_files", "description", "f
 _DESCRIPTIONS: Final = ("README.md", ".huggingface.yaml", "dataset_infos.json")
 """Files that say which files are a configuration's, and what their columns are."""
 
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
-_BATCH: Final = 1000
-
 
 @dataclass(frozen=True, slots=True)
 class Opened:
@@ -85,7 +82,7 @@ def open_dataset(name: str, *, config: str | None, split: str, revision: str | N
         rows = _rows(table, f"{name} [{split}] row ")
         if commit is None:  # the commit from which the cached table was made
             folders = (Path(file["filename"]).parent.name for file in table.cache_files)
-            cached = next((name for name in folders if _COMMIT.fullmatch(name)), None)
+            cached = next((name for name in folders if re.fullmatch("[0-9a-f]{40}", name)), None)
     if commit is None and revision is not None and cached is not None and revision != cached:
         raise ValueError(
             f"`revision`: {revision!r} of {name} cannot be looked up without a connection; "
@@ -179,7 +176,7 @@ def _of_split(by_split: Mapping[Any, Any], split: str | None) -> Any:
 def _rows(table: datasets.Dataset | datasets.IterableDataset, where: str) -> Iterator[Row]:
     """Read rows as they are stored, so that no image or sound is decoded."""
     features: dict[str, Any] = table.features.to_dict() if table.features else {}
-    batches = table.with_format("arrow").iter(_BATCH)
+    batches = table.with_format("arrow").iter(batch_size=1000)
     return table_rows(batches, features, where, first=0)
 
 

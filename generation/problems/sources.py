@@ -1,7 +1,5 @@
 """Sources of problems: files, data sets and the bundled demo, read as Seeds (D15)."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json
@@ -16,7 +14,7 @@ from typing import Any, Final
 from generation.config import ProblemSettings, bundled_path
 from generation.problems.hub_datasets import Opened, open_dataset, open_folder
 from generation.records import Seed
-from merge_dataset.data_files import Row, is_data_file, read_file
+from merge_dataset.data_files import SUFFIXES, Row, read_file
 from merge_dataset.files import write_json
 from merge_dataset.known_sources import (
     COLUMN_NAMES,
@@ -37,17 +35,12 @@ _MOST_REPORTED: Final = 10
 _SHOWN: Final = 60
 """Maximum of characters of a value in a message."""
 _SKIPPING: Final = "`skip_bad_rows` leaves out rows that cannot be used"
-_OTHER_LABELS: Final = f"`label_map` says what other labels mean; {_SKIPPING}"
 _TWO_CLASSES: Final = "data of two classes keep them with `labels` entailment,not_entailment"
-_FEWEST: Final = 10
-"""Fewest problems of which two labels alone are put down to data of two classes."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 PAIR_IDS = "problems/snli_pair_ids.tsv.gz"
 _VARIANT_ID: Final = re.compile(r"(?P<seed>.+)/(?:" + "|".join(VARIANT_CLASSES) + r")/.+")
 """Pattern of ids that `merge_dataset.schema.variant_id` may return."""
-_DIGITS = 12
-"""Hexadecimal digits of a digest; 20,000 problems have a collision with probability 1e-6."""
 
 
 class ProblemReader:
@@ -208,14 +201,15 @@ class ProblemReader:
         raise ValueError(
             f"expected a label out of {known}, got {_shown(text)}",
             *([_TWO_CLASSES] if is_two else []),
-            _OTHER_LABELS,
+            f"`label_map` says what other labels mean; {_SKIPPING}",
         )
 
     def _tell(self, of_labels: Counter[str], unlabelled: int, skipped_rows: Path | None) -> None:
         """Log what was read and what may be unexpected; list the rows that are left out."""
         surprises = []
         count, is_nli = of_labels.total(), self.format.labels == LABELS
-        if is_nli and count >= _FEWEST and len(of_labels) == 2 and LABELS[0] in of_labels:
+        # In fewer than ten problems two labels alone say little.
+        if is_nli and count >= 10 and len(of_labels) == 2 and LABELS[0] in of_labels:
             (missing,) = {*LABELS} - {*of_labels}
             surprises.append(
                 f"of {count:,} problems none is labelled {missing}; {_TWO_CLASSES} (numbers with "
@@ -252,7 +246,8 @@ def _open(config: ProblemSettings) -> Opened:
         if not files and any(mark in path.name for mark in "*?["):  # such as web-*.jsonl
             files = sorted(p for p in path.parent.glob(path.name) if p.is_file())
         is_folder = not files and path.is_dir()
-        if not files and not is_folder and (config.data is not None or is_data_file(place)):
+        is_named = Path(place.lower().removesuffix(".gz")).suffix in SUFFIXES
+        if not files and not is_folder and (config.data is not None or is_named):
             files = [path]  # reading says that there is none
         for name in ("split", "dataset_config", "revision"):
             value = getattr(config, name)
@@ -366,4 +361,5 @@ def problem_digest(texts: Sequence[str], label: str) -> str:
     'e9714bc41482'
     """
     words = [" ".join(text.split()) for text in texts]
-    return hashlib.sha256(json.dumps([*words, label]).encode()).hexdigest()[:_DIGITS]
+    # Of 12 digits: 20,000 problems have a collision with probability 1e-6.
+    return hashlib.sha256(json.dumps([*words, label]).encode()).hexdigest()[:12]

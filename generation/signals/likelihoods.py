@@ -13,8 +13,6 @@ seed's. The word whose log-probability falls most counts for a text; the mean is
 and over masked LMs (signals.md says what it is worth).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict
@@ -97,20 +95,11 @@ def pseudo_log_likelihoods(mlm: MaskedLM, sentences: Sequence[str]) -> pa.Table:
 def _masked(
     sentence: str, encoding: Any, mlm: MaskedLM
 ) -> Iterator[tuple[tuple[int, ...], int, int]]:
-    """Yield for each token ids with it and the rest of its word masked, its position and id."""
-    ends = word_ends(sentence, encoding)
-    for i, token in enumerate(encoding.ids):
-        if encoding.special_tokens_mask[i]:
-            continue
-        ids = list(encoding.ids)
-        ids[i : ends[i]] = [mlm.mask_id] * (ends[i] - i)
-        kept, position = mlm.fitted(ids, i, encoding)
-        yield kept, position, token
+    """Yield for each token ids with it and the rest of its word masked, its position and id.
 
-
-def word_ends(sentence: str, encoding: Any) -> list[int]:
-    """Return for each token its word's end, a token index; punctuation splits words ("air.")."""
-    # A token of white space alone, such as "▁", belongs to the next token, mostly of a word.
+    Punctuation splits words ("air."). A token of white space alone, such as "▁", belongs to the
+    next token, mostly of a word.
+    """
     words = [
         (number, (text := sentence[start:end].strip()).isalnum() or not text)
         for number, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True)
@@ -119,7 +108,13 @@ def word_ends(sentence: str, encoding: Any) -> list[int]:
     for i in reversed(range(len(words) - 1)):
         if words[i] == words[i + 1] and words[i][0] is not None:
             ends[i] = ends[i + 1]
-    return ends
+    for i, token in enumerate(encoding.ids):
+        if encoding.special_tokens_mask[i]:
+            continue
+        ids = list(encoding.ids)
+        ids[i : ends[i]] = [mlm.mask_id] * (ends[i] - i)
+        kept, position = mlm.fitted(ids, i, encoding)
+        yield kept, position, token
 
 
 class CausalLM:

@@ -253,10 +253,7 @@ def _texts(
 
 
 def _write(
-    scoring: Scoring,
-    file: Path,
-    identities: Sequence[Mapping[str, str]],
-    earlier: Path | None,
+    scoring: Scoring, file: Path, identities: Sequence[Mapping[str, str]], earlier: Path | None
 ) -> dict[str, int]:
     """Write changes; of replacements that are no longer asked about, those of an `earlier` file."""
     stores = list(map(scoring.store, identities))

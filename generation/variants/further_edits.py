@@ -5,8 +5,6 @@ verbs. `adapt` asks rules one after the other. Each sees the replacements that t
 left, with their edits so far, and yields by row further edits, or the reason to drop the row.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -21,14 +21,6 @@ from merge_dataset.schema import TAGS_OF_CLASSES
 if TYPE_CHECKING:
     from inflect import engine
 
-_AT_THE_END: Final = re.compile(r"(?<![\w'’.&-])an?$", re.IGNORECASE)
-"""The article at the end of a text: not the A of "O'a", "e.a", "R&A" or "type-A"."""
-
-_VOWELS: Final = frozenset("aeiouy")
-
-_LETTERS_SPELLED: Final = 3
-"""Maximum length of a word in capitals that is read as an abbreviation ("FBI", not "SKY")."""
-
 _EXCEPTIONS: Final = {"LED": "an", "SUV": "an", "uni": "a", "unis": "a"}
 """Words that the rule gets wrong: abbreviations that look like words, and a shortened word."""
 
@@ -40,7 +32,8 @@ def article_before(text: str, start: int) -> Span | None:
     ((4, 6), None)
     """
     before = text[:start].rstrip()
-    article = _AT_THE_END.search(before)
+    # Not the A of "O'a", "e.a", "R&A" or "type-A".
+    article = re.search(r"(?<![\w'’.&-])an?$", before, re.IGNORECASE)
     return article.span() if article and len(before) < start else None
 
 
@@ -61,8 +54,9 @@ def fitting_article(word: str) -> str:
     ['an', 'a', 'an', 'a', 'a', 'an']
     """
     letters = set(word.lower())
-    is_short = len(word) <= _LETTERS_SPELLED and "y" not in letters
-    spelled = word if word.isupper() and (is_short or not _VOWELS & letters) else word.lower()
+    is_short = len(word) <= 3 and "y" not in letters  # "FBI", not "SKY"
+    is_spelled = word.isupper() and (is_short or letters.isdisjoint("aeiouy"))
+    spelled = word if is_spelled else word.lower()
     article: str = _EXCEPTIONS.get(spelled) or _engine().a(spelled).partition(" ")[0]
     return article
 

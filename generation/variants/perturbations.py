@@ -4,8 +4,6 @@ Beside the shared word itself, a row may edit other words: see `further_edits.py
 column may hold a row's further edits; files have pairs of words (`in_full`).
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -30,9 +28,6 @@ from generation.variants.reasons import WordKey
 
 WORD, FAMILY, ARTICLE = range(3)
 """Parts of a perturbation: the shared word, its other forms, and articles before edited words."""
-
-PLL_CHANGE: Final = "_pll_change"
-"""Ending of the names of columns with changes of pseudo-log-likelihood."""
 
 FURTHER_EDITS: Final = "further_edits"
 """Column of a row's edits besides the edits of its word; it is not written to files."""
@@ -158,7 +153,7 @@ def in_full(rows: pa.Table, problems: TaggedProblems) -> pa.Table:
         for n, name in enumerate(("word", "replacement"))
     }
     for name in rows.column_names:
-        if name.endswith(PLL_CHANGE):
+        if name.endswith("_pll_change"):
             new[name] = pc.if_else(one_word, rows[name], None)
     return with_columns(rows, new)
 

@@ -82,7 +82,6 @@ ANSWERS: Final = "answers"
 
 _KEYS: Final = ("configurations", "dataset", "files", "items", "kind", "per_class", "population",
                 "rng_seed", "sample_sha256")  # fmt: skip
-_ANNOTATOR: Final = re.compile(r"\w[\w.@+-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +194,7 @@ def write_files(session: Session, annotators: Sequence[str] = ()) -> list[Path]:
     An annotator's order is their own, so that tiredness affects different items.
     """
     for name in annotators:
-        if not _ANNOTATOR.fullmatch(name):
+        if not re.fullmatch(r"\w[\w.@+-]{0,63}", name):
             raise ValueError(
                 f"--annotator: expected a name of up to 64 letters, digits and . _ - + @ that "
                 f"begins with a letter or digit, got {name!r}"

@@ -27,10 +27,6 @@ PER_CLASS: Final = 100
 Spans = list[list[int]]
 """Half-open spans [start, end) in characters, ascending."""
 
-_COLUMNS: Final = ("variant_id", "seed_id", "source", "word_class", "mlms", "original",
-                   "replacement")  # fmt: skip
-"""Columns of the dataset that an item has as they are."""
-
 
 @dataclass(frozen=True, slots=True)
 class Item:
@@ -222,6 +218,7 @@ def items_of(dataset: Path, config: str, variant_ids: Collection[str]) -> list[I
     rows = rows_with("variants", "variant_id", variant_ids)
     seeds = rows_with("seeds", "seed_id", {row["seed_id"] for row in rows})
     by_seed = {row["seed_id"]: row for row in seeds}
+    copied = ("variant_id", "seed_id", "source", "word_class", "mlms", "original", "replacement")
     for row in rows:
         seed, spans = by_seed.get(row["seed_id"]), {f: row[f"{f}_spans"] for f in fields}
         pairs = {row["replacement"]: row["original"]}
@@ -239,7 +236,7 @@ def items_of(dataset: Path, config: str, variant_ids: Collection[str]) -> list[I
             )
         items.append(
             Item(
-                **{name: row[name] for name in _COLUMNS},
+                **{name: row[name] for name in copied},
                 label=problem_format.labels[row["label"]],
                 mlms_by_field={field: row[f"{field}_mlms"] for field in fields},
                 stratum={"class": row["word_class"], "source": row["source"]},

@@ -10,9 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Final
-
-_CACHE_OR_OFFLINE: Final = re.compile(r"(HF|HUGGINGFACE)_\w*(CACHE|OFFLINE)")
+from typing import Any
 
 
 def load_back(kind: str, name: str, content: str, revision: str) -> dict[str, Any]:
@@ -24,7 +22,8 @@ def load_back(kind: str, name: str, content: str, revision: str) -> dict[str, An
 
     from merge_dataset.hub.repository import MAIN, PublishError
 
-    kept = {k: v for k, v in os.environ.items() if _CACHE_OR_OFFLINE.fullmatch(k) is None}
+    of_caches = r"(HF|HUGGINGFACE)_\w*(CACHE|OFFLINE)"
+    kept = {k: v for k, v in os.environ.items() if re.fullmatch(of_caches, k) is None}
     paths = filter(None, [str(Path(__file__).resolve().parents[2]), kept.get("PYTHONPATH")])
     with tempfile.TemporaryDirectory(prefix="merge-nli-verify-") as home:
         done = subprocess.run(
@@ -99,10 +98,9 @@ def check_metric(name: str, example: str) -> dict[str, Any]:
     return {"figures": {name: result[name] for name in names}}
 
 
-def main() -> None:
-    """Run a check and print its result; on errors exit with one line."""
+if __name__ == "__main__":
+    kind, name, content, revision = sys.argv[1:]
     try:
-        kind, name, content, revision = sys.argv[1:]
         result: Any = (
             check_published_dataset(name, content, revision)
             if kind == "dataset"
@@ -111,7 +109,3 @@ def main() -> None:
     except Exception as error:  # loading may raise anything: the caller shows this one line
         sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")
     sys.stdout.write(json.dumps(result))
-
-
-if __name__ == "__main__":
-    main()

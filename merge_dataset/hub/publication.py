@@ -8,8 +8,6 @@ branch `script` has the loading script beside the same data, for datasets 3. A m
 in `.eval_results/*.yaml` of the model's repository (docs: hub/eval-results).
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -218,6 +218,7 @@ def call_hub(
         LocalEntryNotFoundError,
         LocalTokenNotFoundError,
         OfflineModeIsEnabled,
+        RepositoryNotFoundError,
     )
 
     # A download without connection, and a failed upload of a file. Cards that the Hub rejects are
@@ -233,35 +234,27 @@ def call_hub(
             if type(error) is absent:
                 return None
             cause = (isinstance(error, wrapped) and error.__cause__) or error
-            reason, meaning, is_passing = _explained(cause)
-            if not is_passing or (wait := next(waits, None)) is None:
+            reason, meaning = type(cause).__name__, " ".join(str(cause).split())
+            may_pass, asked = False, ""
+            if (response := getattr(cause, "response", None)) is not None:
+                status, asked = response.status_code, response.headers.get("Retry-After", "")
+                reason, may_pass = f"the Hub answered {status}", status in _PASSING
+                meaning = _MEANINGS.get(status, "the Hub refuses it")
+                if isinstance(cause, RepositoryNotFoundError):
+                    meaning = "there is no such repository, or your token may not see it"
+                told = " ".join(str(getattr(cause, "server_message", None) or "").split())
+                meaning = ": ".join(filter(None, [f"{meaning} ({status})", told[:300]]))
+            elif isinstance(cause, OfflineModeIsEnabled):
+                meaning = "HF_HUB_OFFLINE is set and forbids every call; unset it to publish"
+            elif isinstance(cause, (http_error(), json.JSONDecodeError)):
+                # Refused or broken connections and truncated answers may pass, too.
+                meaning = f"the connection failed ({reason}: {meaning}); {_AGAIN}"
+                may_pass = True
+            if not may_pass or (wait := next(waits, None)) is None:
                 raise PublishError(f"{doing}: {meaning}") from error
-            response = getattr(cause, "response", None)
-            asked = response.headers.get("Retry-After", "") if response is not None else ""
             seconds = min(float(asked), _LONGEST_WAIT) if asked.isdecimal() else wait
             log.warning("%s: %s; trying again in %g s", doing, reason, seconds)
             time.sleep(seconds)
-
-
-def _explained(error: BaseException) -> tuple[str, str, bool]:
-    """Say what an error is, what it means and what to do, and whether it may pass."""
-    from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
-
-    reason, words = type(error).__name__, " ".join(str(error).split())
-    if (response := getattr(error, "response", None)) is not None:
-        status = response.status_code
-        meaning = _MEANINGS.get(status, "the Hub refuses it")
-        if isinstance(error, RepositoryNotFoundError):
-            meaning = "there is no such repository, or your token may not see it"
-        told = " ".join(str(getattr(error, "server_message", None) or "").split())
-        meaning = ": ".join(filter(None, [f"{meaning} ({status})", told[:300]]))
-        return f"the Hub answered {status}", meaning, status in _PASSING
-    if isinstance(error, OfflineModeIsEnabled):
-        return reason, "HF_HUB_OFFLINE is set and forbids every call; unset it to publish", False
-    # Refused or broken connections and truncated answers may pass, too.
-    if isinstance(error, (http_error(), json.JSONDecodeError)):
-        return reason, f"the connection failed ({reason}: {words}); {_AGAIN}", True
-    return reason, words, False
 
 
 def http_error() -> type[Exception]:

@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -157,10 +158,11 @@ def export(folder: str) -> None:
 
 def register(folder: str) -> None:
     """`register` without the check, which it shares with `check`."""
-    from merge_dataset.register import register_dataset
+    from merge_dataset import register
 
     os.chdir(folder)
-    register_dataset(Path("merge-nli"), checked=True)
+    with patch.object(register, "check_dataset", return_value=[]):
+        register.register_dataset(Path("merge-nli"))
 
 
 def load(folder: str, streaming: bool) -> int:
