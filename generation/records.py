@@ -135,8 +135,6 @@ Exclusion = dict[str, Any]
 """A row of `EXCLUSIONS`: a seed, word or (seed, class) that yields no variants, the reason, and the
 number of replacements if that was decisive."""
 
-_NAMES = pa.list_(pa.string())
-
 REPLACEMENT_KEY = ("seed_id", "word_class", "word", "replacement")
 """Columns that identify replacements, in the order by which they are sorted."""
 EXCLUSIONS = pa.schema(
@@ -153,7 +151,7 @@ def replacement_schema(problem_format: ProblemFormat = NLI) -> pa.Schema:
     texts = ("seed_id", "source", "word", "word_class", "replacement")
     columns = [
         *((name, pa.string()) for name in texts),
-        *((name, _NAMES) for name in problem_format.mlms),
+        *((name, pa.list_(pa.string())) for name in problem_format.mlms),
         ("log_odds", pa.float32()),
         *((name, of_variants.field(name).type) for name in problem_format.signals),
     ]

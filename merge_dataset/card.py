@@ -223,30 +223,26 @@ def _dataset_info(folder: Path, name: str) -> dict[str, Any]:
                 num_bytes += sum(batch.nbytes for batch in opened.iter_batches())
             download_size += (folder / file).stat().st_size
         splits.append({"name": split, "num_bytes": num_bytes, "num_examples": num_examples})
+    features = []
+    for field in arrow_schema(problem_format):
+        depth, kind = 0, field.type
+        while pa.types.is_list(kind):
+            depth, kind = depth + 1, kind.value_type
+        inner: Any = "float32" if pa.types.is_float32(kind) else str(kind)
+        if field.name in ("label", "annotator_labels"):
+            names = {str(number): label for number, label in enumerate(problem_format.labels)}
+            inner = {"class_label": {"names": names}}
+        feature = {"dtype": inner}
+        for level in range(depth):  # datasets 3.6 reads `list:` of datasets 5, too
+            feature = {"list": feature if level else inner}
+        features.append({"name": field.name, **feature})
     return {
         "config_name": name,
-        "features": [
-            {"name": field.name, **_feature(field, problem_format.labels)}
-            for field in arrow_schema(problem_format)
-        ],
+        "features": features,
         "splits": splits,
         "download_size": download_size,
         "dataset_size": sum(split["num_bytes"] for split in splits),
     }
-
-
-def _feature(field: pa.Field, labels: tuple[str, ...]) -> dict[str, Any]:
-    """Describe a column; datasets 5 writes `list:`, and 3.6 reads it, too, as a Python list."""
-    depth, kind = 0, field.type
-    while pa.types.is_list(kind):
-        depth, kind = depth + 1, kind.value_type
-    inner: Any = "float32" if pa.types.is_float32(kind) else str(kind)
-    if field.name in ("label", "annotator_labels"):
-        inner = {"class_label": {"names": {str(i): name for i, name in enumerate(labels)}}}
-    feature = {"dtype": inner}
-    for level in range(depth):
-        feature = {"list": feature if level else inner}
-    return feature
 
 
 def _cell(value: Any) -> str:

@@ -33,7 +33,6 @@ from merge_dataset.schema import (
     NLI,
     SPLITS,
     WORD_CLASSES,
-    ProblemFormat,
     arrow_schema,
     format_of,
 )
@@ -99,8 +98,19 @@ def export_dataset(run: str | Path, out: str | Path, *, overwrite: bool = False)
             written = digests({name.as_posix(): path for name, path in sorted(paths.items())})
             write_record(partial / PROVENANCE, {**made, FILES: written})
         write_text(out / CARD, render(out))
-    if not is_paraphrases and (alike := _describe_alike(run, problem_format)):
-        log.warning("%s: %s", target, alike)
+    if not is_paraphrases:
+        with connect() as connection:
+            for split in SPLITS:
+                view_rows(connection, split, run, {"": [f"{split}.parquet"]})
+            query = rules_of("", problem_format, {})["of_paraphrases"][-1]["query"]
+            alike = [pair for _, *pair in connection.execute(query).fetchall()]
+        if alike:
+            log.warning(
+                "%s: texts that stand in variants of several problems: %s, such as that of %s; "
+                "`merge-nli check` and `register` will refuse the dataset: of problems that differ "
+                "by one word, leave one out of the data",
+                *(target, f"{len({first for first, _ in alike}):,}", " and ".join(alike[0])),
+            )
     return layout.configurations(out, collection)
 
 
@@ -178,18 +188,3 @@ def _write_classes(folder: Path, run: Path, schema: pa.Schema) -> None:
         seeds = read_row_groups(run / "seeds.parquet")
         of_seeds = (table.filter(pc.is_in(table["seed_id"], value_set=eligible)) for table in seeds)
         write_split(class_folder / "seeds.parquet", of_seeds, schema)
-
-
-def _describe_alike(run: Path, problem_format: ProblemFormat) -> str:
-    with connect() as connection:
-        for split in SPLITS:
-            view_rows(connection, split, run, {"": [f"{split}.parquet"]})
-        query = rules_of("", problem_format, {})["of_paraphrases"][-1]["query"]
-        pairs = [pair for _, *pair in connection.execute(query).fetchall()]
-    if not pairs:
-        return ""
-    return (
-        f"texts that stand in variants of several problems: {len({first for first, _ in pairs}):,}"
-        f", such as that of {' and '.join(pairs[0])}; `merge-nli check` and `register` will refuse "
-        f"the dataset: of problems that differ by one word, leave one out of the data"
-    )

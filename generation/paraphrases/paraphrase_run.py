@@ -49,8 +49,6 @@ from merge_metric.models.readiness import inspect_models, machine_for, require_a
 BLOCK: Final = 1024
 """Number of hypotheses whose rounds are held in memory together, and done in one task."""
 
-_PACKAGES: Final = ("datasets", "numpy", "pyarrow", "tokenizers", "torch", "transformers")
-
 _CANDIDATE: Final = pa.struct({"text": pa.string(), "finished": pa.bool_(), "score": pa.float64()})
 _CANDIDATES: Final = pa.schema([("candidates", pa.list_(_CANDIDATE))])
 """Answer of the text generator."""
@@ -303,7 +301,9 @@ class _Work:
                 if record["weights"]
             },
             "prompt": self.config.prompt,
-            "packages": versions(*_PACKAGES),
+            "packages": versions(
+                "datasets", "numpy", "pyarrow", "tokenizers", "torch", "transformers"
+            ),
         }
 
     def answers(self) -> tuple[frozenset[str], list[str]]:

@@ -45,9 +45,6 @@ _WORD: Final = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 _TOKENS_AT_ONCE: Final = 2**13
 """Masked tokens held at a time, each with its sentence: enough to fill batches of equal length."""
 
-_REMEMBERED: Final = 2**18
-"""Scores kept for later texts: most windows of long texts differ in one word only."""
-
 FOLLOWING: Final = 2
 """Number of tokens after a replacement of which a causal LM's log-likelihood is the sum."""
 _TOKENS_CPU, _TOKENS = 128, 2048
@@ -77,7 +74,8 @@ def pseudo_log_likelihoods(mlm: MaskedLM, sentences: Sequence[str]) -> pa.Table:
     )
     known: dict[bytes, float] = {}
     while some := list(islice(tokens, _TOKENS_AT_ONCE)):
-        if len(known) > _REMEMBERED:
+        # Scores are kept for later texts, as most windows of long texts differ in one word only.
+        if len(known) > 2**18:
             known.clear()
         numbers = (np.array([at, token, *ids], np.int32) for _, ids, at, token in some)
         keys = [blake2b(array.tobytes(), digest_size=16).digest() for array in numbers]

@@ -251,15 +251,6 @@ def has_library() -> bool:
     return find_spec("lemminflect") is not None
 
 
-def require_library(setting: str) -> None:
-    """Raise ValueError if lemminflect, which a setting needs, is not installed."""
-    if not has_library():
-        raise ValueError(
-            f"{setting}: expected lemminflect to be installed, which knows lemmas and inflections; "
-            "run: pip install 'merge-nli[morphology]'"
-        )
-
-
 def _library() -> Any:
     # Importing it imports spaCy, which is imported already: tags come from a tagger.
     import lemminflect

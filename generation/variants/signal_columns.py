@@ -270,12 +270,16 @@ def with_signals_of_no_words(replacements: pa.Table) -> pa.Table:
 
 
 def require_dictionary(config: Config) -> None:
-    """Raise ValueError if a column of the build needs lemminflect, which is not installed."""
-    if config.families != "ignore":
-        grammar.require_library("families")
+    """Raise ValueError if a setting or column needs lemminflect, which is not installed."""
     by_dictionary = [column.name for column in COLUMNS if column.by_dictionary]
-    if wanting := [name for name in config.optional_columns if name in by_dictionary]:
-        grammar.require_library(", ".join(wanting))
+    wanting = [name for name in config.optional_columns if name in by_dictionary]
+    if config.families != "ignore":
+        wanting = ["families"]
+    if wanting and not grammar.has_library():
+        raise ValueError(
+            f"{', '.join(wanting)}: expected lemminflect to be installed, which knows lemmas and "
+            "inflections; run: pip install 'merge-nli[morphology]'"
+        )
 
 
 def require_columns(config: Config, asked: str | Sequence[str] | None) -> None:

@@ -152,9 +152,6 @@ class BlockWork:
 
 # --- Work on all blocks: here, in several processes, or in tasks ---
 
-_PACKAGES: Final = ("inflect", "merge-nli", "numpy", "spacy", "wordfreq")
-"""Packages on which the result of a block depends."""
-
 BlockResult = tuple[Mapping[str, pa.Table], Mapping[str, Any]]
 """Tables by name, and further facts, JSON-able."""
 
@@ -194,7 +191,9 @@ def do_block(folder: Path, name: str) -> tuple[dict[str, str], Mapping[str, Any]
 
 
 def _made_with(work: BlockWork) -> dict[str, Any]:
-    return {"tagger": work.tagger.name, "lemminflect": has_library(), **versions(*_PACKAGES)}
+    """Name the tagger and the versions on which the result of a block depends."""
+    packages = versions("inflect", "merge-nli", "numpy", "spacy", "wordfreq")
+    return {"tagger": work.tagger.name, "lemminflect": has_library(), **packages}
 
 
 @lru_cache(maxsize=1)

@@ -382,7 +382,9 @@ def user_errors(
     except Exception as error:
         # Python before 3.13 raises RuntimeError for a link that leads to itself.
         loop = re.fullmatch("Symlink loop from '(.+)'", str(error))
-        is_known = loop or isinstance(error, (*_USUAL, *failures))
+        # Of wrong use, and of what is missing.
+        usual = (ValueError, TypeError, OSError, MemoryError, ModuleNotFoundError)
+        is_known = loop or isinstance(error, (*usual, *failures))
         if is_stop(error) or not is_known or isinstance(error, BrokenPipeError):
             raise  # a broken pipe's reader has closed the output
         match error:
@@ -404,16 +406,6 @@ def user_errors(
             text = f"{loop[1]}: expected a file or folder, got a link that leads to itself"
         typer.echo(f"error: {mask_urls(in_options(text))}", err=True)
         raise typer.Exit(1 if isinstance(error, failures) else 2) from error
-
-
-_USUAL: Final[tuple[type[Exception], ...]] = (
-    ValueError,
-    TypeError,
-    OSError,
-    MemoryError,
-    ModuleNotFoundError,
-)
-"""Errors of wrong use, and of what is missing."""
 
 
 def write_result(output: OutputFormat, value: Mapping[str, Any], *lines: str) -> None:

@@ -45,12 +45,6 @@ tasks, and the `Distribution`; it returns the tasks that failed, and why."""
 RESULTS: Final = "results"
 """Folder, in that of logs, with the results of blocks, by their numbers."""
 
-_OF_ONE: Final = {
-    "address": "ray",
-    **dict.fromkeys(("time", "partition", "sbatch", "setup"), "slurm"),
-}
-"""Setting of `Distribution` → the one executor that has it."""
-
 
 class ExecutorError(RuntimeError):
     """Tasks failed, or the requested executor is not available."""
@@ -100,7 +94,8 @@ class Distribution:
         object.__setattr__(self, "executor", self.executor or "local")
         object.__setattr__(self, "tasks", self.tasks or self.workers)
         check_settings(self)
-        for name, executor in _OF_ONE.items():
+        of_slurm = dict.fromkeys(("time", "partition", "sbatch", "setup"), "slurm")
+        for name, executor in {"address": "ray", **of_slurm}.items():
             if getattr(self, name) and executor != self.executor:
                 raise ValueError(
                     f"{name}: expected with the executor {executor}, got it with {self.executor}"
