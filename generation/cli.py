@@ -15,16 +15,16 @@ from merge_dataset.files import describe_os_error
 from merge_dataset.redaction import mask_urls
 from merge_metric.register import register_metric
 
-_PANELS: Final = {
-    "Make a dataset": "demo generate suggest build paraphrase signals",
-    "Run models": "models predict baseline",
-    "Measure": "score compare analyse report",
-    "Judge and check": "show check annotate judge agreement",
-    "Share": "register export publish",
+_COMMANDS: Final = {
+    **dict.fromkeys(
+        ["demo", "generate", "suggest", "build", "paraphrase", "signals"], "Make a dataset"
+    ),
+    **dict.fromkeys(["models", "predict", "baseline"], "Run models"),
+    **dict.fromkeys(["score", "compare", "analyse", "report"], "Measure"),
+    **dict.fromkeys(["show", "check", "annotate", "judge", "agreement"], "Judge and check"),
+    **dict.fromkeys(["register", "export", "publish"], "Share"),
 }
-"""Panel of the help → its commands, in this order."""
-
-_COMMANDS: Final = {name: panel for panel, names in _PANELS.items() for name in names.split()}
+"""Command → its panel of the help, in this order."""
 
 
 class _Commands(TyperGroup):

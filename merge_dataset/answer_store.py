@@ -6,8 +6,6 @@ the questions' keys. Batches are Arrow tables with checksums: one that a kill cu
 damaged, counts as never asked. No file is locked, as network file systems may have no locks.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import logging
@@ -18,16 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from merge_dataset.files import digest_of, naming
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 QuestionT = TypeVar("QuestionT")
 
@@ -51,7 +47,7 @@ def key_of(question: Any) -> bytes:
     return blake2b(text.encode(), digest_size=KEY.itemsize).digest()
 
 
-_Level = tuple["NDArray[np.bytes_]", "NDArray[np.int64]"]
+_Level = tuple[NDArray[np.bytes_], NDArray[np.int64]]
 """Sorted keys, and the place of each answer: number of the batch, and row in it."""
 
 

@@ -364,11 +364,6 @@ def column_names(path: Path) -> list[str]:
     return list(next(readable(read_file(path, f"{path}: line ")), Row("")).columns)
 
 
-def line_number(path: Path, row: int) -> int:
-    """Find the line number, from 1, of a row, from 0; blank lines are not rows."""
-    return next(islice(read_file(path), row, None)).line
-
-
 def readable(rows: Iterable[Row]) -> Iterator[Row]:
     """Yield rows; raise the error of one that cannot be read."""
     for row in rows:

@@ -80,14 +80,9 @@ def _database(
             database.execute("SET memory_limit = '700MB'")
             # Each thread holds buffers of its own.
             database.execute(f"SET threads = {min(4, os.cpu_count() or 1)}")
-    atexit.register(_close, process)
+    # When the process ends that opened it, it is closed, and nothing of it is kept.
+    atexit.register(lambda: _database.cache_clear() if os.getpid() == process else None)
     return database
-
-
-def _close(process: int) -> None:
-    """Close the databases that a process opened, and keep nothing of them when it ends."""
-    if os.getpid() == process:
-        _database.cache_clear()
 
 
 def read_pages(path: Path, name: Path) -> None:

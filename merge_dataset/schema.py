@@ -46,22 +46,18 @@ VARIANT_CLASSES: Final = (*WORD_CLASSES, PARAPHRASE)
 CONFIG_SUFFIXES: Final = {name: f"{name}s" for name in VARIANT_CLASSES}
 """Class of variants → the ending of its configuration's name and its folder."""
 
-PAPER_SOURCES: Final = ("snli", "mnli-m", "mnli-mm")
-"""Sources the paper uses: SNLI test, MultiNLI dev matched and mismatched (D15)."""
-
 ANLI_SOURCES: Final = ("anli-r1", "anli-r2", "anli-r3")
 """The test sets of the three rounds of Adversarial NLI."""
 
 DEMO_SOURCE: Final = "demo"
 """The problems that come with this package."""
 
-KNOWN_SOURCES: Final = (DEMO_SOURCE, *PAPER_SOURCES, *ANLI_SOURCES)
-"""Sources whose licence is known and whose configurations the loading script lists."""
+KNOWN_SOURCES: Final = (DEMO_SOURCE, "snli", "mnli-m", "mnli-mm", *ANLI_SOURCES)
+"""Sources whose licence is known and whose configurations the loading script lists.
+
+The paper uses SNLI's test set, and MultiNLI's development sets, matched and mismatched (D15)."""
 
 SPLITS: Final = ("seeds", "variants")
-
-_SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_FIELD = re.compile(r"[a-z][a-z0-9_]*")
 
 METADATA: Final = b"merge-nli"
 """Key under which a table's metadata holds its format, unless it is `NLI`."""
@@ -101,7 +97,7 @@ class ProblemFormat:
         for expected, wrong in {
             "fields: expected two or more": (fields or ("none",)) * is_few,
             "fields: expected lower-case letters, digits and underscores, a letter first": [
-                name for name in fields if not _FIELD.fullmatch(name)
+                name for name in fields if not re.fullmatch(r"[a-z][a-z0-9_]*", name)
             ],
             f"optional: expected names of {', '.join(OPTIONAL)}": [
                 name for name in self.optional if name not in OPTIONAL
@@ -162,7 +158,7 @@ NLI: Final = ProblemFormat(("premise", "hypothesis"), LABELS)
 
 def is_source(name: str) -> bool:
     """Tell whether `name` is lower-case letters, digits and single hyphens, as of a source."""
-    return _SLUG.fullmatch(name) is not None
+    return re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) is not None
 
 
 def config_name(source: str, variant_class: str | None = None) -> str:

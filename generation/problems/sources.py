@@ -124,7 +124,11 @@ class ProblemReader:
                 label, texts, votes = ("", (), ()) if problem else self._parts(row)
             except ValueError as error:
                 problem, *advice = error.args
-            row_id = self._id_of(row, texts, label)
+            row_id = row.columns.get(self._columns["id"])
+            if self._pair_ids is not None and texts:  # the last of equal ids is for all
+                same = self._pair_ids.get(problem_digest(texts, label), [])
+                self._of_snli += bool(same)
+                row_id = same.pop(0) if len(same) > 1 else next(iter(same), None)
             name = str(number if row_id in (None, "") else row_id)
             name = unique(_SURROGATE.sub("\ufffd", name), row.where)
             seed_id = f"{config.source}:{name}"
@@ -158,14 +162,6 @@ class ProblemReader:
         counts = {"read": count + len(unlabelled) + len(bad), "unlabelled": unlabelled}
         skipped = {"skipped": len(bad)} if bad else {}
         return {"source_data": origin, "problems": {**counts, **skipped, "kept": count}}
-
-    def _id_of(self, row: Row, texts: Sequence[str], label: str) -> Any:
-        """Return the id that a row has, or SNLI's pairID; the last of equal ones is for all."""
-        if self._pair_ids is None or not texts:
-            return row.columns.get(self._columns["id"])
-        same = self._pair_ids.get(problem_digest(texts, label), [])
-        self._of_snli += bool(same)
-        return same.pop(0) if len(same) > 1 else next(iter(same), None)
 
     def _parts(self, row: Row) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         """Return a row's label, texts and votes; raise ValueError of what is wrong, and remedy."""

@@ -5,21 +5,16 @@ asks for. Functions with a `position` take the tagged sentence with the original
 original's token, and the replacement.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from unittest.mock import patch
 
 from generation.problems.tagging import coarse_class
 from generation.records import Sentence, Span
 from merge_dataset.schema import TAGS_OF_CLASSES
-
-if TYPE_CHECKING:
-    from inflect import engine
 
 _EXCEPTIONS: Final = {"LED": "an", "SUV": "an", "uni": "a", "unis": "a"}
 """Words that the rule gets wrong: abbreviations that look like words, and a shortened word."""
@@ -62,7 +57,7 @@ def fitting_article(word: str) -> str:
 
 
 @cache
-def _engine() -> engine:
+def _engine() -> Any:
     # inflect has typeguard check its own calls, and this parses inflect's source once for each
     # of its functions: two seconds.
     with patch("typeguard.typechecked", lambda function: function):

@@ -177,31 +177,26 @@ def scramble(word: str, key: str) -> str:
             return shuffled
 
 
-def _shuffled(whole: Perturbation, rng_seed: int) -> Perturbation:
-    """Shuffle the letters of all new words but articles; casings stay."""
-    salt = f"{rng_seed}\n{whole.key.seed_id}"
-
-    def shuffled(word: str, original: str) -> str:
-        return match_case(scramble(word.lower(), salt), original)
-
-    edits = [
-        edit
-        if edit.part == ARTICLE
-        else edit._replace(word=shuffled(edit.word, whole.token(edit).text))
-        for edit in whole.edits
-    ]
-    key = whole.key._replace(replacement=shuffled(whole.key.replacement, whole.key.word))
-    return Perturbation(key, whole.sentences, tuple(sorted(edits)))
-
-
 def shuffle_letters(
     rows: pa.Table, problems: TaggedProblems, rng_seed: int
 ) -> tuple[pa.Table, Counter[str]]:
-    """Shuffle letters of new words (D13); return sorted rows, and counts of ambiguous rows."""
+    """Shuffle letters of new words but articles (D13), whose casings stay.
+
+    Returns sorted rows, and counts of ambiguous rows.
+    """
     first: dict[Key, tuple[int, list[Edit]]] = {}
     ambiguous: Counter[str] = Counter()
     for row, whole in enumerate(perturbations_of(rows, problems)):
-        shuffled = _shuffled(whole, rng_seed)
+        salt = f"{rng_seed}\n{whole.key.seed_id}"
+        words = [(whole.key.replacement, whole.key.word)]
+        words += [(edit.word, whole.token(edit).text) for edit in whole.edits]
+        new, *forms = [match_case(scramble(word.lower(), salt), old) for word, old in words]
+        edits = sorted(
+            edit if edit.part == ARTICLE else edit._replace(word=form)
+            for edit, form in zip(whole.edits, forms, strict=True)
+        )
+        key = whole.key._replace(replacement=new)
+        shuffled = Perturbation(key, whole.sentences, tuple(edits))
         if shuffled.is_ambiguous():
             ambiguous[whole.key.word_class] += 1
         else:

@@ -42,12 +42,6 @@ from generation.variants.reasons import (
 )
 from merge_dataset.schema import WORD_CLASSES
 
-NUMBERS: Final = {"NN": 0, "NNS": 1}
-"""Penn tag of a noun → its number."""
-
-VERB_FORMS: Final = {"VB": 0, "VBP": 0, "VBZ": 1, "VBD": 2, "VBN": 3, "VBG": 4}
-"""Penn tag of a verb → its form; VB and VBP are one, as they are spelt alike."""
-
 UNKNOWN, NO, YES = -1, 0, 1
 """Answers about an occurrence; for several occurrences the highest answer counts."""
 
@@ -179,7 +173,11 @@ def judge_in_context(
     starts = starts_of(sizes)[:-1]
     reasons = first_reasons(np.ones(len(starts), np.bool_), ("context",), tags, same, starts)
     changes = []
-    for kinds in (NUMBERS, VERB_FORMS):
+    for kinds in (
+        {"NN": 0, "NNS": 1},
+        # VB and VBP are one form, as they are spelt alike.
+        {"VB": 0, "VBP": 0, "VBZ": 1, "VBD": 2, "VBN": 3, "VBG": 4},
+    ):
         old, new = (
             np.array([kinds.get(name, UNKNOWN) for name in names], np.int64)
             for names in (before, tagger.labels)

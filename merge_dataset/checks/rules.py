@@ -5,24 +5,20 @@ rules in `rules.toml.j2`: conditions in SQL that hold in wrong rows. One query c
 all rules; wrong rows are then read again for the messages.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
+from duckdb import DuckDBPyConnection
 
 from merge_dataset.card import environment
 from merge_dataset.dataset_columns import COLUMNS
 from merge_dataset.engine import parquet
 from merge_dataset.schema import ProblemFormat, arrow_schema, patterns_of, replacement_columns
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """Checks of variants: ids, seeds, labels, signals, and no other difference from the seed."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from duckdb import DuckDBPyConnection
 
 from merge_dataset import provenance
 from merge_dataset.checks.rules import (
@@ -27,9 +27,6 @@ from merge_dataset.engine import connect
 from merge_dataset.layout import PROVENANCE, collections, configurations, format_in, split_files
 from merge_dataset.schema import PARAPHRASE, SPLITS, ProblemFormat, arrow_schema, parse_config_name
 from merge_dataset.show import marked
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 
 @check(provenance.REPLACEMENTS)

@@ -243,14 +243,6 @@ def _show_all_options(ctx: typer.Context, asked: bool) -> None:
         raise typer.Exit
 
 
-_HELP_ALL: Final[Any] = typer.Option(
-    "--help-all",
-    callback=_show_all_options,
-    is_eager=True,
-    help="Show all options, also the rarer ones, and exit.",
-)
-
-
 def command(
     *, extra: str | None = None, failures: tuple[type[Exception], ...] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -283,8 +275,14 @@ def command(
                     names[p.name] = next(long).partition("/")[0].replace("_", "-")
                     has_rare = has_rare or mark.hidden
         if has_rare:
+            told: Any = typer.Option(
+                "--help-all",
+                callback=_show_all_options,
+                is_eager=True,
+                help="Show all options, also the rarer ones, and exit.",
+            )
             asked = inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False)
-            parameters.append(asked.replace(annotation=Annotated[bool, _HELP_ALL]))
+            parameters.append(asked.replace(annotation=Annotated[bool, told]))
         if "--set" in names.values():
             settings = [field for group in groups.values() for field in fields(group.settings)]
             names = {field.name: f"--set {field.name}" for field in settings} | names

@@ -191,10 +191,8 @@ _MEANINGS: Final = {
     **dict.fromkeys((500, 502, 503, 504), f"the Hub failed; {_AGAIN} later"),
 }
 """Status → what it means, and what to do."""
-_PASSING: Final = (429, 500, 502, 503, 504)
 _WAITS: Final = (0.5, 2.0, 8.0)
 """Seconds before a call is repeated, unless the Hub names a time."""
-_LONGEST_WAIT: Final = 60.0
 _QUERY: Final = re.compile(r"(?<=\w)\?\S*=\S*")
 """Pattern of an address's query, from the question mark on."""
 
@@ -238,7 +236,8 @@ def call_hub(
             may_pass, asked = False, ""
             if (response := getattr(cause, "response", None)) is not None:
                 status, asked = response.status_code, response.headers.get("Retry-After", "")
-                reason, may_pass = f"the Hub answered {status}", status in _PASSING
+                reason = f"the Hub answered {status}"
+                may_pass = status in (429, 500, 502, 503, 504)
                 meaning = _MEANINGS.get(status, "the Hub refuses it")
                 if isinstance(cause, RepositoryNotFoundError):
                     meaning = "there is no such repository, or your token may not see it"
@@ -252,7 +251,7 @@ def call_hub(
                 may_pass = True
             if not may_pass or (wait := next(waits, None)) is None:
                 raise PublishError(f"{doing}: {meaning}") from error
-            seconds = min(float(asked), _LONGEST_WAIT) if asked.isdecimal() else wait
+            seconds = min(float(asked), 60) if asked.isdecimal() else wait
             log.warning("%s: %s; trying again in %g s", doing, reason, seconds)
             time.sleep(seconds)
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merge_dataset.data_files import line_number
+from merge_dataset.data_files import read_file
 from merge_dataset.engine import quoted
 from merge_dataset.schema import LABELS
 from merge_metric.frame.relations import Engine
@@ -91,7 +92,7 @@ class PredictionsFile:
         """Name a row, from 0, by its line of text or its row of Parquet, from 1."""
         if self.path.suffix in ("", ".parquet", ".eval", ".json"):
             return f"row {row + 1}"
-        return f"line {line_number(self.path, row)}"
+        return f"line {next(islice(read_file(self.path), row, None)).line}"  # not by blank lines
 
     @property
     def known(self) -> tuple[str, ...]:
