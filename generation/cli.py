@@ -78,33 +78,26 @@ class _Commands(TyperGroup):
         try:
             code = super().main(args, prog_name, standalone_mode=False, **more) or 0
         except Exception as error:
+            told, code = "", getattr(error, "exit_code", 2)
             if is_stop(error):  # an error that the import of a library in C made of Ctrl+C
                 code = INTERRUPTED
             elif isinstance(error, typer.Abort):
-                typer.echo("error: stopped", err=True)
-                code = 1
+                told, code = "stopped", 1
             elif isinstance(error, OSError):  # of --help or --version, with no room for the text
-                typer.echo(f"error: {describe_os_error(error)}", err=True)
-                code = 2
+                told = describe_os_error(error)
             # Typer bundles click or uses an installed one, depending on the release.
             elif not hasattr(error, "format_message"):
                 raise
-            else:
-                if type(error).__name__ != "NoArgsIsHelpError":  # the help was shown instead
-                    typer.echo(f"error: {mask_urls(_describe(error))}", err=True)
-                code = getattr(error, "exit_code", 2)
+            elif type(error).__name__ != "NoArgsIsHelpError":  # else the help was shown
+                told = " ".join(error.format_message().split()).rstrip(".")
+                context = getattr(error, "ctx", None)
+                if context is not None and not told.endswith("?"):
+                    told = f"{told}; `{context.command_path} -h` says more"
+            if told:
+                typer.echo(f"error: {mask_urls(told)}", err=True)
         if code == INTERRUPTED:
             typer.echo(f"\n{STOPPED}", err=True)
         sys.exit(code)
-
-
-def _describe(error: Any) -> str:
-    """Say in one line what is wrong with a command line, and where the right words are."""
-    message = " ".join(error.format_message().split()).rstrip(".")
-    context = getattr(error, "ctx", None)
-    if context is None or message.endswith("?"):
-        return message
-    return f"{message}; `{context.command_path} -h` says more"
 
 
 def _count(run: Path) -> None:

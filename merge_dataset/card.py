@@ -71,31 +71,28 @@ def render(folder: Path) -> str:
         if info["config_name"] in formats
     }
     variants = sum(count["variants"] for count in counts.values())
-    return (
-        environment(Path(__file__).parent)
-        .get_template("card.md.j2")
-        .render(
-            header=yaml.safe_dump(matter, sort_keys=False, allow_unicode=True, width=1000),
-            size=next((size for limit, size in _SIZES if variants < limit), "n>1B"),
-            kinds=kinds,
-            trials=notes["try"],
-            readings=notes["clean"],
-            other_formats={name: own for name, own in formats.items() if own != NLI},
-            title=title_of(folder),
-            counts=counts,
-            loading=loading_block(folder, folder.resolve().name),
-            empty=empty,
-            columns=meanings_of_columns(kinds, formats, empty),
-            statistics=statistics_block(folder),
-            collections=made,
-            model_keys=MODEL_KEYS,
-            sources=sources_of(folder),
-            relatives_stay=any(
-                record["config"].get("families", "ignore") == "ignore"
-                for record in made.values()
-                if provenance.kind_of(record) == REPLACEMENTS
-            ),
-        )
+    template = environment(Path(__file__).parent).get_template("card.md.j2")
+    return template.render(
+        header=yaml.safe_dump(matter, sort_keys=False, allow_unicode=True, width=1000),
+        size=next((size for limit, size in _SIZES if variants < limit), "n>1B"),
+        kinds=kinds,
+        trials=notes["try"],
+        readings=notes["clean"],
+        other_formats={name: own for name, own in formats.items() if own != NLI},
+        title=title_of(folder),
+        counts=counts,
+        loading=loading_block(folder, folder.resolve().name),
+        empty=empty,
+        columns=meanings_of_columns(kinds, formats, empty),
+        statistics=statistics_block(folder),
+        collections=made,
+        model_keys=MODEL_KEYS,
+        sources=sources_of(folder),
+        relatives_stay=any(
+            record["config"].get("families", "ignore") == "ignore"
+            for record in made.values()
+            if provenance.kind_of(record) == REPLACEMENTS
+        ),
     )
 
 

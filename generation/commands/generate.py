@@ -321,12 +321,11 @@ def _make_dataset(
     out: Path,
     *,
     overwrite: bool,
-    is_paraphrase: bool = False,
 ) -> tuple[Path, Path, list[str]]:
     """Check that the dataset can be written, make a run, and export it; return both, and names."""
     from merge_dataset.export import export_dataset, require_target
 
-    kind: Any = {"kind": PARAPHRASES} if is_paraphrase else {"draw": DRAW}
+    kind: Any = {"draw": DRAW} if isinstance(config, Config) else {"kind": PARAPHRASES}
     coming = {"source": config.source, "config": config.output_settings(), **kind}
     require_target(out, coming, run.path, overwrite=overwrite)
     with run.locked():
@@ -379,5 +378,5 @@ def paraphrase_command(
     distribution = distribution_of(dealt, device=config.device)
     make = partial(paraphrase, config, distribution=distribution)
     folder = RunFolder(Path(config.run))
-    made = _make_dataset(make, config, folder, out, overwrite=overwrite, is_paraphrase=True)
+    made = _make_dataset(make, config, folder, out, overwrite=overwrite)
     typer.echo(summarise(*made, model=model, as_json=output == "json"))

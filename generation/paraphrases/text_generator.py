@@ -22,8 +22,6 @@ from generation.paraphrases.rounds import Candidate, ParaphraseRequest
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.pair_model import Description
 
-_ROWS_CPU, _ROWS = 160, 640
-"""Number of beams in a forward pass; each has its own keys and values of prompt and answer."""
 _DATE: Final = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}{{ '' }}"
 """Macro put before chat templates that use the date, so that prompts are the same every day."""
 
@@ -75,7 +73,8 @@ class Generator:
         """First tokens of a decoder; none for a causal model, which continues the prompt."""
         self.ends, self.never = tuple(sorted(ends)), tuple(sorted(never))
         """Tokens that end a text, at least one; and tokens never chosen as text, ends included."""
-        rows = _ROWS_CPU if model.device.type == "cpu" else _ROWS
+        # Each beam of a forward pass has its own keys and values of prompt and answer.
+        rows = 160 if model.device.type == "cpu" else 640
         self.batch_size = config.batch_size or max(1, rows // config.num_beams)
 
     def describe(self) -> Description:

@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -99,7 +99,13 @@ class ProblemReader:
         snli = SOURCES["snli"].hub
         is_snli = config.source == "snli" or (snli is not None and config.dataset == snli.dataset)
         without_ids = is_snli and not self._columns["id"] and is_nli
-        self._pair_ids = _snli_pair_ids() if without_ids else None
+        self._pair_ids: dict[str, list[str]] | None = None
+        """SNLI's pairIDs by digest, where needed; equal problems have several, in order."""
+        if without_ids:
+            self._pair_ids = {}
+            with gzip.open(bundled_path(PAIR_IDS), "rt", encoding="utf-8") as lines:
+                for pair_id, of_problem in map(str.split, lines):
+                    self._pair_ids.setdefault(of_problem, []).append(pair_id)
         self._of_snli = 0
         """Number of problems with a pairID."""
 
@@ -338,16 +344,6 @@ class UniqueIds:
             if seed in self._taken and not without & {own, seed}:
                 return own, seed, where
         return None
-
-
-def _snli_pair_ids() -> dict[str, list[str]]:
-    """Read SNLI's pairIDs by digest; equal problems have several, in alphabetical order."""
-    ids = defaultdict[str, list[str]](list)
-    with gzip.open(bundled_path(PAIR_IDS), "rt", encoding="utf-8") as lines:
-        for line in lines:
-            pair_id, digest = line.split()
-            ids[digest].append(pair_id)
-    return dict(ids)
 
 
 def problem_digest(texts: Sequence[str], label: str) -> str:

@@ -1,11 +1,9 @@
 """The stores of suggestions: every (model revision, sentence, span) is asked about once, ever."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +20,6 @@ from merge_dataset.redaction import mask_urls
 from merge_metric.models.inspection import MASKED_LM, Head
 from merge_metric.models.pair_model import ModelRequest
 from merge_metric.models.tokens import warn_of_unknown
-
-if TYPE_CHECKING:
-    from generation.suggestions.masked_lm import MaskedLM
 
 OF_SETTINGS: Final = ("masking", "suggestions_per_occurrence")
 """Settings of the questions that distinguish stores."""
@@ -44,8 +39,6 @@ _SCHEMA: Final = pa.schema(
 )
 """Fields of `Scores`."""
 _VOCABULARY: Final = "vocabulary.json"
-_LOOKED_AT: Final = 8
-"""Number of blocks of questions that are looked at for words unknown to a tokenizer."""
 
 
 def mlm_names(mlms: Sequence[str]) -> dict[str, str]:
@@ -76,7 +69,7 @@ def wanted_mlms(names: Mapping[str, str], dtype: Any) -> list[tuple[str, ModelRe
 # --- Asking ---
 
 
-def ask_task(folder: Path, task: str, opened: dict[str, MaskedLM] | None = None) -> None:
+def ask_task(folder: Path, task: str, opened: dict[str, Any] | None = None) -> None:
     """Do a task such as "bert 0/2": add missing answers; `opened` holds masked LMs for the next."""
     from generation.suggestions.masked_lm import MaskedLM
 
@@ -94,7 +87,7 @@ def ask_task(folder: Path, task: str, opened: dict[str, MaskedLM] | None = None)
     record = run.stores / f"{slug(name)}.json"
     if not record.is_file():
         every = questions.blocks
-        some = every[:: -(-len(every) // _LOOKED_AT) or 1]  # the same in all tasks
+        some = every[:: -(-len(every) // 8) or 1]  # about eight blocks, the same in all tasks
         sentences = {query.sentence: None for block in some for query in questions.of(block)}
         if unknown := mlm.unknown_tokens(list(sentences)):
             warn_of_unknown(name, unknown)

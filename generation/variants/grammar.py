@@ -16,9 +16,6 @@ from generation.problems.tagging import coarse_class
 from generation.records import Sentence, Span
 from merge_dataset.schema import TAGS_OF_CLASSES
 
-_EXCEPTIONS: Final = {"LED": "an", "SUV": "an", "uni": "a", "unis": "a"}
-"""Words that the rule gets wrong: abbreviations that look like words, and a shortened word."""
-
 
 def article_before(text: str, start: int) -> Span | None:
     """Find "a" or "an" directly before a word, with nothing but white space between.
@@ -52,7 +49,9 @@ def fitting_article(word: str) -> str:
     is_short = len(word) <= 3 and "y" not in letters  # "FBI", not "SKY"
     is_spelled = word.isupper() and (is_short or letters.isdisjoint("aeiouy"))
     spelled = word if is_spelled else word.lower()
-    article: str = _EXCEPTIONS.get(spelled) or _engine().a(spelled).partition(" ")[0]
+    # Abbreviations that look like words, and a shortened word.
+    exceptions = {"LED": "an", "SUV": "an", "uni": "a", "unis": "a"}
+    article: str = exceptions.get(spelled) or _engine().a(spelled).partition(" ")[0]
     return article
 
 

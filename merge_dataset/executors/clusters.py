@@ -74,19 +74,16 @@ def run_on_slurm(logs: Path, tasks: int, distribution: Distribution) -> dict[int
         )
     most = re.search(r"^MaxArraySize\s*=\s*(\d+)", _ask("scontrol", "show", "config"), re.MULTILINE)
     elements = min(tasks, int(most[1]) if most else 1001)
-    script = (
-        environment(Path(__file__).parent)
-        .get_template("slurm_job.sh.j2")
-        .render(
-            name=name,
-            given=distribution,
-            elements=elements,
-            last=tasks - 1,
-            logs=str(logs),
-            python=sys.executable,
-            path=Path(sys.executable).parent,  # the tasks run in this Python environment
-            quote=shlex.quote,
-        )
+    template = environment(Path(__file__).parent).get_template("slurm_job.sh.j2")
+    script = template.render(
+        name=name,
+        given=distribution,
+        elements=elements,
+        last=tasks - 1,
+        logs=str(logs),
+        python=sys.executable,
+        path=Path(sys.executable).parent,  # the tasks run in this Python environment
+        quote=shlex.quote,
     )
     write_text(logs / "job.sh", script)
     try:

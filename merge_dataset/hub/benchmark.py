@@ -70,13 +70,10 @@ def answer_pattern(fields: Sequence[str], labels: Sequence[str]) -> str:
     >>> re.search(pattern, text, re.IGNORECASE).groups()
     ('A', None)
     """
-    expression = (
-        environment(Path(__file__).parent)
-        .get_template("answer_pattern.j2")
-        .render(
-            first=re.escape(fields[0].replace("_", " ")),
-            letters=ascii_uppercase[: len(labels)],
-            names=[re.escape(label) for label in labels],
-        )
+    template = environment(Path(__file__).parent).get_template("answer_pattern.j2")
+    expression = template.render(
+        first=re.escape(fields[0].replace("_", " ")),
+        letters=ascii_uppercase[: len(labels)],
+        names=[re.escape(label) for label in labels],
     )
     return expression.replace("\n", "")
