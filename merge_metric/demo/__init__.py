@@ -12,15 +12,9 @@ MODEL: Final = Path(__file__).with_name("bert-tiny-nli")
 
 
 def evaluate(dataset: Path, config: str, folder: Path) -> str:
-    """Run the bundled classifier over a configuration; write predictions and a report.
+    """Run the bundled classifier over a configuration; write predictions and a report to a folder.
 
-    Args:
-        dataset: The dataset folder.
-        config: The configuration.
-        folder: Where `bert-tiny-nli.parquet` and `report.html` go.
-
-    Returns:
-        The table of `merge-nli score`, the report's address, and commands to try next.
+    Returns the table of `merge-nli score`, the report's address, and commands to try next.
     """
     from merge_metric.frame.joined import read_frames
     from merge_metric.models.classifier import Classifier

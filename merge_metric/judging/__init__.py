@@ -50,19 +50,12 @@ OF_TRIAL: Final = "trial:"
 def questions(
     judged: Path | None, configs: Sequence[str] = (), *, against: Path = BUNDLED
 ) -> tuple[pa.Table, dict[str, Any]]:
-    """Make the questions about variants, those of the trial first.
+    """Make the questions about variants, as problems for `predict`, those of the trial first.
 
-    Args:
-        judged: A dataset folder, or a session of `merge-nli annotate`; None for the trial alone.
-        configs: Configurations of the dataset; all that have replacements by default.
-        against: A session with judgements, by which the judge is judged.
-
-    Returns:
-        Questions as problems, for `predict`, and the trial's judgements, for its metadata. In
-        the trial each question is a seed, whose gold label is the mean score, rounded.
-
-    Raises:
-        FileNotFoundError, ValueError: there is no such folder, or it has other judgements.
+    `judged` is a dataset folder, by default with all configurations that have replacements, or a
+    session of `merge-nli annotate`; `against`, a session with judgements, by which the judge is
+    judged. In the trial each question is a seed, whose gold label is the mean score, rounded; its
+    judgements are also returned, for the metadata.
     """
     given = read_answers(against)
     if "fluency" not in given.column_names or not len(given):
@@ -186,16 +179,6 @@ def read_trial(file: Path) -> Trial:
     )
 
 
-_HEADINGS: Final = {
-    "auc": "AUC of F + R for what is good",
-    "kappa_good": "κ of good or not",
-    "kappa_fluency": "κ of fluency, quadratic",
-    "kappa_reasoning": "κ of reasoning, quadratic",
-    "bias_fluency": "fluency: judge's mean less theirs",
-    "bias_reasoning": "reasoning: judge's mean less theirs",
-}
-
-
 def keep_figures(file: Path) -> tuple[Trial, Table]:
     """Tabulate the figures of a judge's trial; keep them in its file, where builds read them.
 
@@ -203,7 +186,14 @@ def keep_figures(file: Path) -> tuple[Trial, Table]:
     """
     trial, metadata = read_trial(file), read_metadata(file)
     rows, figures = [], trial.figures()
-    for key, heading in _HEADINGS.items():
+    for key, heading in {
+        "auc": "AUC of F + R for what is good",
+        "kappa_good": "κ of good or not",
+        "kappa_fluency": "κ of fluency, quadratic",
+        "kappa_reasoning": "κ of reasoning, quadratic",
+        "bias_fluency": "fluency: judge's mean less theirs",
+        "bias_reasoning": "reasoning: judge's mean less theirs",
+    }.items():
         value, *samples = figures[key].tolist()
         row = {"key": key, "figure": heading, "value": None, "value_ci": None}
         if not np.isnan(value):

@@ -185,20 +185,16 @@ def _is_packed(model: Any) -> bool:
     return any(type(module) is PackedLinear for module in model.modules())
 
 
-_LANES: Final = 32
-"""Numbers that PyTorch's functions take at a time on a CPU; SiLU rounds a rest otherwise."""
-_WIDTHS: Final = ("hidden_size", "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
-"""Names that configurations have for widths of layers."""
-
-
 def keeps_apart(model: Any) -> bool:
     """Return whether texts of equal length change no bit of each other's results in a batch.
 
     MKL computes products otherwise for few rows; packed layers of one row differ, so there are two.
     """
     config = model.config.get_text_config()
-    widths = [getattr(config, name, None) or 0 for name in _WIDTHS]
-    fits = not any(width % _LANES for width in widths)
+    names = ("hidden_size", "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
+    widths = [getattr(config, name, None) or 0 for name in names]
+    # On a CPU, PyTorch's functions take 32 numbers at a time; SiLU rounds a rest otherwise.
+    fits = not any(width % 32 for width in widths)
     return model.device.type != "cpu" or (_is_packed(model) and fits)
 
 

@@ -24,12 +24,7 @@ from merge_dataset.redaction import mask_secrets
 from merge_metric.models.answer_words import MARK, NO_LABEL, thinking_begun
 from merge_metric.models.checkpoints import Loaded
 from merge_metric.models.pair_model import Answers, Description, Pair, batched, batches_of
-from merge_metric.models.prompts import (
-    PromptTokens,
-    common_prefix,
-    encoded,
-    written_prompts,
-)
+from merge_metric.models.prompts import PromptTokens, common_prefix, encoded, written_prompts
 from merge_metric.models.templates import Prompt
 
 if TYPE_CHECKING:
@@ -262,7 +257,6 @@ class Words:
         """Take the settings from a user's request."""
         effort = request.reasoning_effort
         more: dict[str, Any] = {"reasoning_effort": effort} if effort else {}
-        wrong = list[str]()
         for text in request.server_settings:
             name, _, value = text.partition("=")
             more[name] = value
@@ -270,7 +264,7 @@ class Words:
                 more[name] = json.loads(value)
             shown = json.dumps({name: more[name]})
             if "=" not in text or not name.isidentifier() or mask_secrets(shown) != shown:
-                wrong.append(
+                raise ValueError(
                     "server_setting: expected NAME=VALUE and no secret, as metadata have all "
                     f"settings, got {mask_secrets(text) if '=' not in text else name!r}; name the "
                     "environment variable that holds a key with `api_key_env`"
@@ -282,9 +276,8 @@ class Words:
             (samples > 1 and heat == 0, "a temperature above 0, got 0"),
             (samples > 1 and seed is not None, f"no seed among the server's settings, got {seed}"),
         ):
-            wrong += [f"samples: expected with {samples} {words}"] * is_refused
-        if wrong:
-            raise ValueError(wrong[0])
+            if is_refused:
+                raise ValueError(f"samples: expected with {samples} {words}")
         tokens, heat = request.max_answer_tokens, request.temperature
         return cls(max_tokens=tokens, temperature=heat, samples=samples, more=more)
 

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,8 @@ from merge_metric.models.label_order import (
 from merge_metric.models.pair_model import Answers, Description, Model, ModelRequest, Pair
 
 if TYPE_CHECKING:
-    from merge_metric.models.classifier import Classifier
+    from merge_metric.models.classifier import Classifier, RemoteClassifier
     from merge_metric.models.prompts import HeldOut
-    from merge_metric.models.remote_classifier import RemoteClassifier
 
 ModelKind = Literal["classifier", "lm", "remote", "baseline"]
 
@@ -74,8 +73,22 @@ def open_model(
     kind = request.kind or find_kind(request)
     require_settings_used(request, kind)
     if kind == "classifier":
-        classifier = _open_classifier(request, problem_format.labels)
-        find_order(classifier, request.model, seeds, problem_format.labels)
+        from merge_metric.models.classifier import Classifier, RemoteClassifier
+
+        labels = problem_format.labels
+        if request.base_url:
+            classifier: Classifier | RemoteClassifier = RemoteClassifier(request, labels=labels)
+        else:
+            classifier = Classifier.load(
+                request.source,
+                label_order=request.label_order or None,
+                labels=labels,
+                device=request.device,
+                dtype=request.dtype or "float32",
+                batch_tokens=request.batch_tokens,
+                unpadded=request.unpadded,
+            )
+        find_order(classifier, request.model, seeds, labels)
         return classifier
     require_no_order(request.label_order, f"a model of the kind {kind}, which is asked for letters")
     from merge_metric.models.language_model import LanguageModel, Words, WritingModel
@@ -106,26 +119,6 @@ def open_model(
         chat_template=request.chat_template,
         prefix_cache=request.prefix_cache,
         batch_tokens=request.batch_tokens,
-    )
-
-
-def _open_classifier(
-    request: ModelRequest, labels: tuple[str, ...]
-) -> Classifier | RemoteClassifier:
-    if request.base_url:
-        from merge_metric.models.remote_classifier import RemoteClassifier
-
-        return RemoteClassifier(request, labels=labels)
-    from merge_metric.models.classifier import Classifier
-
-    return Classifier.load(
-        request.source,
-        label_order=request.label_order or None,
-        labels=labels,
-        device=request.device,
-        dtype=request.dtype or "float32",
-        batch_tokens=request.batch_tokens,
-        unpadded=request.unpadded,
     )
 
 
@@ -221,42 +214,35 @@ class AskedFunction:
 
     def answer(self, questions: Sequence[Pair], *, repeat: int = 0) -> Iterator[Answers]:
         """Yield probabilities or, from a function that gives these, bare labels."""
+        order, n_labels = self.label_order, len(self.label_order.known)
         for start in range(0, len(questions), self._batch_size):
             batch = list(questions[start : start + self._batch_size])
-            positions = list(range(start, start + len(batch)))
-            values = self._read(self._function(batch), len(batch))
-            if values.ndim == 2:
-                yield Answers.of(positions, values)
-            else:  # to names of labels no label order applies
-                notes = {"gives_names": True} if self._gives_names else {}
-                yield Answers(positions=positions, labels=values, notes=notes)
-
-    def _read(self, given: Any, count: int) -> NDArray[Any]:
-        """Return labels, (n,), or what should be probabilities of the labels, (n, labels)."""
-        values, order = np.asarray(given), self.label_order
-        n_labels = len(order.known)
-        expected = (
-            f"{self.name}: expected for each pair a label ({', '.join(order.known)}, or 0 to "
-            f"{n_labels - 1}), or {n_labels} probabilities that sum to 1"
-        )
-        if values.shape == (count, n_labels):
-            return order.rearrange(values.astype(np.float64))
-        codes, got = list[int](), f"an array of shape {values.shape} for {count:,} pairs"
-        for value in values.tolist() if values.shape == (count,) else ():
-            code = label_of(value, order.known) if isinstance(value, str) else None
-            if code is not None:
-                require_no_order(order, f"{self.name}, which answers with names of labels")
-                self._gives_names = True
-            # A boolean says of one label at most whether it holds.
-            elif type(value) in (int, float) and value in range(n_labels):
-                code = order.labels[int(value)]
-            else:
-                got = f"the label {value!r}"
-                break
-            codes.append(code)
-        if len(codes) < count:
-            raise ValueError(f"{expected}; got {got}")
-        return np.array(codes, np.int64)
+            count, values = len(batch), np.asarray(self._function(batch))
+            positions = list(range(start, start + count))
+            if values.shape == (count, n_labels):
+                yield Answers.of(positions, order.rearrange(values.astype(np.float64)))
+                continue
+            codes, got = list[int](), f"an array of shape {values.shape} for {count:,} pairs"
+            for value in values.tolist() if values.shape == (count,) else ():
+                code = label_of(value, order.known) if isinstance(value, str) else None
+                if code is not None:
+                    require_no_order(order, f"{self.name}, which answers with names of labels")
+                    self._gives_names = True
+                # A boolean says of one label at most whether it holds.
+                elif type(value) in (int, float) and value in range(n_labels):
+                    code = order.labels[int(value)]
+                else:
+                    got = f"the label {value!r}"
+                    break
+                codes.append(code)
+            if len(codes) < count:
+                raise ValueError(
+                    f"{self.name}: expected for each pair a label ({', '.join(order.known)}, or 0 "
+                    f"to {n_labels - 1}), or {n_labels} probabilities that sum to 1; got {got}"
+                )
+            # To names of labels no label order applies.
+            notes = {"gives_names": True} if self._gives_names else {}
+            yield Answers(positions=positions, labels=np.array(codes, np.int64), notes=notes)
 
 
 def as_model(
@@ -282,8 +268,7 @@ def as_model(
         return open_model(request, problem_format=problem_format, sources=sources, seeds=seeds)
     if hasattr(model, "describe") and hasattr(model, "answer") and not isinstance(model, type):
         require_no_order(label_order, "a Model, which answers in the order of the labels")
-        ready: Model = model
-        return ready
+        return cast(Model, model)
     if hasattr(model, "base_url") and hasattr(model, "chat"):
         require_no_order(label_order, "an OpenAI client, whose model is asked for letters")
         if not name:

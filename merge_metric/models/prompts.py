@@ -136,35 +136,32 @@ def _read_examples(shots: str, template: Template) -> tuple[Template, tuple[Exam
         raise ValueError(
             f"{shots}: expected TOML with tables [[example]], or JSON lines in .jsonl: {error}"
         ) from error
-    template = _own_template(content, shots, template) if content else template
+    if content:
+        fields, labels = template.fields, template.labels
+        names = content.get("choices", dict(zip(labels, template.choices, strict=True)))
+        if not isinstance(names, dict) or {*names} != {*labels}:
+            raise ValueError(
+                f"{shots}: choices: expected a text for each of {', '.join(labels)}, got {names}"
+            )
+        question = str(content.get("question", template.question)).strip("\n")
+        choices = tuple(str(names[label]) for label in labels)
+        in_choices = {name for text in choices for name in PLACE.findall(text)}
+        used = {*PLACE.findall(question)} | in_choices
+        odd = [f"{{{name}}}" for name in sorted(used - {*fields, "choices"})]
+        odd += ["{choices}"] * ("choices" in in_choices)
+        odd += [f"none for {{{field}}}" for field in fields if field not in used]
+        if odd:
+            raise ValueError(
+                f"{shots}: question: expected places for {{{'}, {'.join(fields)}}} and, if letters "
+                f"are to be chosen, {{choices}}, got {odd[0]}"
+            )
+        template = replace(template, question=question, choices=choices)
     examples = [_example(row, f"{shots}: {place}", template) for place, row in rows.items()]
     if not examples and "question" not in content:
         raise ValueError(
             f"{shots}: expected at least one example, got none; `shots` none is a prompt without"
         )
     return template, tuple(examples)
-
-
-def _own_template(content: Mapping[str, Any], where: str, template: Template) -> Template:
-    fields, labels = template.fields, template.labels
-    names = content.get("choices", dict(zip(labels, template.choices, strict=True)))
-    if not isinstance(names, dict) or {*names} != {*labels}:
-        raise ValueError(
-            f"{where}: choices: expected a text for each of {', '.join(labels)}, got {names}"
-        )
-    question = str(content.get("question", template.question)).strip("\n")
-    choices = tuple(str(names[label]) for label in labels)
-    in_choices = {name for text in choices for name in PLACE.findall(text)}
-    used = {*PLACE.findall(question)} | in_choices
-    odd = [f"{{{name}}}" for name in sorted(used - {*fields, "choices"})]
-    odd += ["{choices}"] * ("choices" in in_choices)
-    odd += [f"none for {{{field}}}" for field in fields if field not in used]
-    if odd:
-        raise ValueError(
-            f"{where}: question: expected places for {{{'}, {'.join(fields)}}} and, if letters "
-            f"are to be chosen, {{choices}}, got {odd[0]}"
-        )
-    return replace(template, question=question, choices=choices)
 
 
 def _example(row: Any, where: str, template: Template) -> Example:

@@ -19,14 +19,7 @@ from merge_dataset.executors import Distribution
 from merge_dataset.schema import LABELS
 from merge_dataset.settings import check_members
 from merge_metric.models.checkpoints import resolve_device
-from merge_metric.models.inspection import (
-    BYTES,
-    CAUSAL_LM,
-    CLASSIFIER,
-    Head,
-    Inspection,
-    inspect,
-)
+from merge_metric.models.inspection import BYTES, CAUSAL_LM, CLASSIFIER, Head, Inspection, inspect
 from merge_metric.models.label_order import read_order, written
 from merge_metric.models.pair_model import ModelRequest
 

@@ -203,13 +203,9 @@ class RemoteModel:
     def __init__(
         self, request: ModelRequest, *, prompt: Prompt, words: Words | None = None, **more: Any
     ) -> None:
-        """Prepare to ask; only `answer` sends requests.
+        """Prepare to ask, with `words` for answers in words; `more` is for the `Endpoint`.
 
-        Args:
-            request: The server, what it calls the model, and the settings of requests.
-            prompt: What it is asked.
-            words: Ask for answers in words, with these settings.
-            more: For the `Endpoint`.
+        Only `answer` sends requests.
         """
         self.path = "chat/completions" if request.chat_template else "completions"
         self._endpoint = Endpoint(request, self.path, **more)
