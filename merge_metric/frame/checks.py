@@ -116,8 +116,7 @@ class PredictionsFile:
             f"SELECT DISTINCT {name}::VARCHAR AS text FROM {self.source} "
             f"WHERE {name} IS NOT NULL LIMIT {_MOST}"
         )
-        texts: list[str] = rows["text"].to_pylist()
-        return texts
+        return list(rows["text"].to_pylist())
 
     def further(self, name: str) -> Iterator[tuple[str, Any]]:
         """Yield ids of problems and `ANSWER_TEXT` or `REPEATS`, for rows that have a value."""

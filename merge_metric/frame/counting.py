@@ -71,15 +71,6 @@ class ConfigAnswers:
         return np.asarray(complete)
 
     @property
-    def is_sound(self) -> NDArray[np.bool_]:
-        """Whether there are variants, all with the seed's label and no subsample below 0, (N,)."""
-        seeds = self.seeds
-        sound = (seeds["n_rows"] > 0) & (seeds["least"] >= 0)
-        return np.asarray(
-            sound & (seeds["low"] == seeds["label"]) & (seeds["high"] == seeds["label"])
-        )
-
-    @property
     def most_draws(self) -> int:
         """Most subsamples that a variant of a complete seed is in."""
         return int(self.seeds["longest"][self.is_complete].max(initial=0))
@@ -106,10 +97,12 @@ class ConfigAnswers:
 
         The first counts are None if the dataset contradicts itself.
         """
-        if self.n_orphans or not self.is_sound[self.is_complete].all():
-            return None, np.zeros(0, np.int64), {}
         engine, labels, most_draws = self.model.dataset.engine, self.model.labels, self.most_draws
         seeds = {name: values[self.is_complete] for name, values in self.seeds.items()}
+        sound = (seeds["n_rows"] > 0) & (seeds["least"] >= 0)  # no variants, no number below 0
+        sound &= (seeds["low"] == seeds["label"]) & (seeds["high"] == seeds["label"])
+        if self.n_orphans or not sound.all():
+            return None, np.zeros(0, np.int64), {}
         names = engine.columns("SELECT seed_id FROM seeds ORDER BY seed")["seed_id"]
         ids = tuple(names[seeds["seed"]].tolist())
         # If each variant has one value of a group, that tally also serves for all variants.

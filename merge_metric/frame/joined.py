@@ -306,8 +306,7 @@ def text_codes(column: pa.ChunkedArray) -> Ints:
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
     texts = (text or "" for text in encoded.dictionary.to_pylist())
     digests = b"".join(blake2b(text.encode(), digest_size=8).digest() for text in texts)
-    codes: Ints = np.frombuffer(digests, np.int64)[encoded.indices.to_numpy()]
-    return codes
+    return np.asarray(np.frombuffer(digests, np.int64)[encoded.indices.to_numpy()])
 
 
 # --- Common properties of frames ---

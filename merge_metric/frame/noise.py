@@ -5,7 +5,8 @@ variants, so noise is compared with the expected rate for N of a seed's variants
 replacement, or for all variants if there are fewer.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -105,13 +106,15 @@ def usage_text(metadata: Mapping[str, Any], requests: int) -> str:
         parts.append(f"{counts[0]:,} tokens of prompts and {counts[1]:,} of answers")
     if type(metadata.get("milliseconds")) is int:
         parts.append(f"{metadata['milliseconds'] / 1000:,.0f} s")
-    try:
-        price_in, price_out = metadata["prices"]
-        cost = price_in * metadata["prompt_tokens"] + price_out * metadata["answer_tokens"]
-        parts.append(f"cost {float(cost) / 1e6:,.2f}")
-    except (KeyError, TypeError, ValueError):
-        pass  # not given, or metadata of another program
+    with suppress(IndexError, KeyError, TypeError, ValueError):  # none, or of another program
+        tokens = metadata["prompt_tokens"], metadata["answer_tokens"]
+        parts.append(f"cost {cost_of(metadata['prices'], *tokens):,.2f}")
     return ", ".join(parts)
+
+
+def cost_of(prices: Sequence[float], prompt_tokens: float, answer_tokens: float) -> float:
+    """Compute what tokens cost by the prices of a million."""
+    return (prices[0] * prompt_tokens + prices[1] * answer_tokens) / 1e6
 
 
 def letters_text(metadata: Mapping[str, Any]) -> str:

@@ -23,8 +23,6 @@ Labels = NDArray[np.int8]
 
 _ENOUGH: Final = 100
 """Fewest problems or seeds for conclusions from labels or chance."""
-_FEW: Final = 0.01
-"""Share of pairs that were cut, or answered without letters, from which a warning says so."""
 UNLABELLED: Final = 0.02
 """Share of answers without a label above which a warning says so."""
 
@@ -78,12 +76,12 @@ _OF_PAIRS: Final = {
     "answers_without_letters": "answers ({share:.0f} %) had none of the letters, so their labels "
     "count as equally probable and entailment is predicted",
 }
-"""Key of a count in metadata → what happened to so many of all pairs."""
+"""Key of a count in metadata → what happened to so many pairs, told from 1 % of them on."""
 
 
 def _of_pairs(metadata: Mapping[str, Any], key: str) -> Iterator[str]:
     n, n_pairs = metadata.get(key), metadata.get("distinct_pairs")
-    if type(n) is int and type(n_pairs) is int and 0 < n_pairs * _FEW <= n:
+    if type(n) is int and type(n_pairs) is int and 0 < n_pairs * 0.01 <= n:
         sentence = _OF_PAIRS[key].format(
             share=100 * n / n_pairs, max_tokens=metadata.get("max_tokens")
         )

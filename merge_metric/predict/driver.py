@@ -25,6 +25,7 @@ from merge_dataset.data_files import read_file
 from merge_dataset.executors import Task
 from merge_dataset.files import ROWS, atomic, require_new, writing_to
 from merge_metric.frame.checks import ANSWER_TEXT, IDS, PROBABILITIES, REPEATS
+from merge_metric.frame.noise import cost_of
 from merge_metric.frame.plausibility import (
     AnswerTally,
     tell_of_answers,
@@ -522,11 +523,6 @@ def _merge(notes: dict[str, Any], more: Mapping[str, Any]) -> None:
             notes[name] = sorted({*notes.get(name, ()), *note})
         else:
             notes.setdefault(name, note)
-
-
-def cost_of(prices: Sequence[float], prompt_tokens: float, answer_tokens: float) -> float:
-    """Compute what tokens cost by the prices of a million."""
-    return (prices[0] * prompt_tokens + prices[1] * answer_tokens) / 1e6
 
 
 def other_predictions(

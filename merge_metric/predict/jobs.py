@@ -21,6 +21,7 @@ from merge_dataset.executors import Distribution, ExecutorError, Task, plan_of, 
 from merge_dataset.files import atomic, working_in
 from merge_dataset.redaction import mask_urls
 from merge_dataset.settings import from_mapping
+from merge_metric.frame.noise import cost_of
 from merge_metric.frame.predictions import read_metadata, suffix_of
 from merge_metric.models.inspection import CAUSAL_LM, CLASSIFIER
 from merge_metric.models.label_order import ASKED_SEEDS, SEEDS
@@ -38,7 +39,7 @@ from merge_metric.models.readiness import (
 )
 from merge_metric.models.tokens import warn_of_unknown
 from merge_metric.predict.baselines import open_baseline
-from merge_metric.predict.driver import PREDICTIONS, Asking, Outcome, cost_of, other_predictions
+from merge_metric.predict.driver import PREDICTIONS, Asking, Outcome, other_predictions
 from merge_metric.predict.problems import (
     SHOTS,
     Pairs,

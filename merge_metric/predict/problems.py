@@ -145,18 +145,16 @@ def dataset_folder(path: Path, configs: Sequence[str] = (), revision: str | None
 
     wanted = [f"{collection_name(*parse_config_name(config))}/*" for config in configs]
     try:
-        fetched = Path(
-            snapshot_download(
-                name, repo_type="dataset", revision=revision, allow_patterns=wanted or None
-            )
+        fetched = snapshot_download(
+            name, repo_type="dataset", revision=revision, allow_patterns=wanted or None
         )
     except (OSError, ValueError) as error:
         raise FileNotFoundError(
             f"{name}: expected a dataset folder or a data set on the Hub, got an error: "
             f"{str(error).splitlines()[0]}"
         ) from error
-    require_dataset(fetched)
-    return fetched
+    require_dataset(Path(fetched))
+    return Path(fetched)
 
 
 def _read_run(path: Path, dataset: str, configs: Sequence[str], revision: str | None) -> pa.Table:
@@ -175,13 +173,8 @@ def _read_run(path: Path, dataset: str, configs: Sequence[str], revision: str | 
             sources.update(dict.fromkeys(columns.get("source", pa.array([])).to_pylist()))
             yield pa.table({"variant_id": columns["seed_id"], **columns})
 
-    description: dict[str, Any] = {
-        "dataset": path.name,
-        "revision": None,
-        "configs": [],
-        "all_problems": True,
-    }
-    problems = _distinct(tables(), str(path), description, its)
+    about = {"dataset": path.name, "revision": None, "configs": [], "all_problems": True}
+    problems = _distinct(tables(), str(path), about, its)
     return _described(problems, {"configs": [*sources]})
 
 
@@ -228,8 +221,7 @@ def _distinct(
 
 def description_of(problems: pa.Table) -> dict[str, Any]:
     """Return the description of the problems' origin from their metadata."""
-    value: dict[str, Any] = json.loads((problems.schema.metadata or {}).get(METADATA_KEY, b"{}"))
-    return value
+    return dict(json.loads((problems.schema.metadata or {}).get(METADATA_KEY, b"{}")))
 
 
 def _described(problems: pa.Table, more: Mapping[str, Any]) -> pa.Table:
