@@ -167,16 +167,8 @@ def compare_models(
             same data (see `resampling.compare`), or a file cannot be used.
     """
     settings = Settings(correctness_threshold, n_bootstrap, rng_seed)
-    of_configs = by_config(
-        as_frames(
-            models,
-            dataset,
-            configs,
-            cluster=cluster,
-            allow_missing=allow_missing,
-            merge_labels=merge_labels,
-        )
-    )
+    options = {"cluster": cluster, "allow_missing": allow_missing, "merge_labels": merge_labels}
+    of_configs = by_config(as_frames(models, dataset, configs, **options))
     shared = _shared({config: [frame.model for frame in of] for config, of in of_configs.items()})
     for config in shared:
         tell_few(config, of_configs[config][0].counts)

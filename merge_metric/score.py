@@ -376,9 +376,7 @@ def tell_few(config: str, counts: SeedCounts, result: Result | None = None) -> N
 def reporting(results: Mapping[str, Mapping[str, Mapping[str, Any]]], dataset: Path) -> str:
     """Write the sentences of a paper on figures, a table in LaTeX, and BibTeX.
 
-    Args:
-        results: Model → configuration → result of `scoring.score`.
-        dataset: The dataset folder, which knows the masked LMs and what to cite.
+    Results are by model and configuration; the dataset folder knows masked LMs and what to cite.
     """
     by_config: dict[str, dict[str, Any]] = {}
     for model, of_model in results.items():

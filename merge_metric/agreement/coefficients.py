@@ -79,8 +79,7 @@ def coincidences(codes: Codes, k: int) -> Floats:
     """
     counts = _one_hot(codes.reshape(-1), k).reshape(*codes.shape, k).sum(axis=0)
     pairs = counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * np.eye(k)
-    own: Floats = pairs / np.maximum(counts.sum(axis=1) - 1, 1)[:, None, None]
-    return own
+    return np.asarray(pairs / np.maximum(counts.sum(axis=1) - 1, 1)[:, None, None])
 
 
 def alphas(matrices: Floats, level: Level) -> Floats:
@@ -147,8 +146,7 @@ def within_seeds(x: Floats, y: Floats, seed: Ints, n_seeds: int) -> Floats:
 def pooled(sums: Floats) -> Floats:
     """Compute ρ, (…,), from sums of `within_seeds` over seeds, (…, 3); NaN if all tie."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        rho: Floats = sums[..., 0] / np.sqrt(sums[..., 1] * sums[..., 2])
-    return rho
+        return np.asarray(sums[..., 0] / np.sqrt(sums[..., 1] * sums[..., 2]))
 
 
 def weighted_spearman(x: Ints, y: Ints, weight: Floats) -> float:
@@ -181,8 +179,7 @@ def auc(groups: Ints, is_good: Bools, weights: Floats) -> Floats:
     )
     below = np.cumsum(bad, axis=1) - bad / 2
     with np.errstate(invalid="ignore"):  # 0/0: no good variant, or no other one, was drawn
-        areas: Floats = (good * below).sum(1) / (good.sum(1) * bad.sum(1))
-    return areas
+        return np.asarray((good * below).sum(1) / (good.sum(1) * bad.sum(1)))
 
 
 # --- Tables of annotators' agreement ---

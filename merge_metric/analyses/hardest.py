@@ -41,8 +41,7 @@ def mean_right(n_right: Ints, n_answered: Ints) -> Floats:
     answered = n_answered > 0
     shares = np.where(answered, n_right / np.maximum(n_answered, 1), 0.0)
     with np.errstate(invalid="ignore"):  # 0/0: nobody answers
-        mean: Floats = shares.sum(axis=0) / answered.sum(axis=0)
-    return mean
+        return np.asarray(shares.sum(axis=0) / answered.sum(axis=0))
 
 
 def hardest_first(right: Floats, n_wrong: Ints) -> Ints:

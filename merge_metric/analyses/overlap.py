@@ -101,8 +101,7 @@ def cosine_distances(one: Sequence[str], other: Sequence[str], encode: Encode) -
     norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
     directions = embeddings / np.where(norms > 0, norms, 1.0)
     a, b = (directions[[places[text] for text in texts]] for texts in (one, other))
-    distances: Floats = np.clip(1 - (a * b).sum(axis=1), 0, 2)
-    return distances
+    return np.asarray(np.clip(1 - (a * b).sum(axis=1), 0, 2))
 
 
 def histogram_divergence(one: Floats, other: Floats) -> float | None:

@@ -95,8 +95,7 @@ def influence_of(holds: Bools, present: Bools) -> Floats:
     n_present = present.sum(axis=0)
     shares = in_each.sum(axis=0) / n_present
     off = np.where(present, in_each - shares, 0.0) * len(present) / n_present
-    influence: Floats = off.mean(axis=1) + shares.mean()
-    return influence
+    return np.asarray(off.mean(axis=1) + shares.mean())
 
 
 def _seeds(

@@ -324,11 +324,8 @@ def plot_confidence(table: Table) -> plots.Figure:
 
 def calibration(request: Request, *, bins: int = 15, settings: Settings = USUAL) -> Table:
     """Make a row for seeds and one for variants of each model and configuration."""
-    rows = [
-        row
-        for frame in request.frames(with_rows=True)
-        for row in calibration_rows(frame, bins, settings)
-    ]
+    frames = request.frames(with_rows=True)
+    rows = [row for frame in frames for row in calibration_rows(frame, bins, settings)]
     return titled("calibration", rows, bins=bins)
 
 

@@ -51,8 +51,7 @@ def signal_columns(folder: Path, config: str) -> list[str]:
 
 
 def _floats(table: pa.Table, name: str) -> Floats:
-    values: Floats = pc.fill_null(table[name].cast(pa.float64()), float("nan")).to_numpy()
-    return values
+    return np.asarray(pc.fill_null(table[name].cast(pa.float64()), float("nan")).to_numpy())
 
 
 # --- The analysis ---

@@ -156,8 +156,7 @@ def corrected_rate(sums: Floats) -> Floats:
         slope = np.nan_to_num(both * (1 - rate) / (changed * (1 - changed)), posinf=0.0)
         of_all = c.sum(axis=1) / n.sum(axis=1)
         estimate = (both + slope * (of_all - changed)) / good
-    result: Floats = np.clip(estimate, 0.0, 1.0)
-    return result
+    return np.asarray(np.clip(estimate, 0.0, 1.0))
 
 
 plot_validity: Final = partial(bar_panels, series=_SHOWN, label="changed predictions, %")

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +12,6 @@ from merge_dataset.engine import connect
 from merge_dataset.layout import split_files
 from merge_metric.frame.joined import VARIANT_IDS, Frame
 from merge_metric.frame.relations import read_columns
-
-_DRAWN: Final = pa.schema({"variant_id": pa.string(), "chance": pa.float64()})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,9 +94,10 @@ def mean_judgements(paths: Sequence[Path | str]) -> pa.Table:
     sessions = [read_session(Path(path)) for path in paths if Path(path).is_dir()]
     chances = {name: item.chance for session in sessions for name, item in session.items.items()}
     drawn = {"variant_id": list(chances), "chance": list(chances.values())}
+    types = pa.schema({"variant_id": pa.string(), "chance": pa.float64()})
     with connect() as connection:
         connection.register("answers", answers)
-        connection.register("drawn", pa.table(drawn, _DRAWN))
+        connection.register("drawn", pa.table(drawn, types))
         return connection.sql(
             "SELECT variant_id, avg(fluency) AS fluency, avg(reasoning) AS reasoning, "
             f"(sum(fluency + reasoning) >= {ENOUGH} * count(*))::DOUBLE AS good, "

@@ -114,14 +114,11 @@ class Exported:
         return Path(os.path.relpath(folder, other)).as_posix()
 
 
-_TEMPLATES: Final = Path(__file__).with_name("templates")
-
-
 def filled(name: str, **facts: Any) -> str:
     """Fill in a template."""
     from merge_dataset.card import environment
 
-    made = environment(_TEMPLATES)
+    made = environment(Path(__file__).with_name("templates"))
     made.filters["yaml"] = _yaml
     return made.get_template(name).render(facts)
 

@@ -173,7 +173,7 @@ def _read_run(path: Path, dataset: str, configs: Sequence[str], revision: str | 
             sources.update(dict.fromkeys(columns.get("source", pa.array([])).to_pylist()))
             yield pa.table({"variant_id": columns["seed_id"], **columns})
 
-    about = {"dataset": path.name, "revision": None, "configs": [], "all_problems": True}
+    about = {"dataset": path.name, "revision": None, "configs": list[str](), "all_problems": True}
     problems = _distinct(tables(), str(path), about, its)
     return _described(problems, {"configs": [*sources]})
 

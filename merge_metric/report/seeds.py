@@ -138,8 +138,7 @@ class SourceSeeds:
     @property
     def gold(self) -> Ints:
         """Gold labels of the seeds, (S,)."""
-        gold: Ints = self.seeds["label"].to_numpy()
-        return gold
+        return np.asarray(self.seeds["label"].to_numpy())
 
     @property
     def n_shown(self) -> Ints:

@@ -43,8 +43,7 @@ class SeedCounts(Seeds):
     @property
     def right(self) -> NDArray[np.bool_]:
         """(S,) whether the seed's own prediction is the gold label."""
-        right: NDArray[np.bool_] = self.own == self.gold
-        return right
+        return np.asarray(self.own == self.gold)
 
     @property
     def present(self) -> NDArray[np.bool_]:
@@ -130,11 +129,8 @@ def count(
     `draws` are ascending positions in `rows.draw_row`, by default all; seeds without any are left
     out.
     """
-    n_seeds, n_subsamples, n_answers = shape = (
-        len(rows.seed_ids),
-        rows.n_subsamples or 1,
-        len(rows.labels) + 1,
-    )
+    shape = (len(rows.seed_ids), rows.n_subsamples or 1, len(rows.labels) + 1)
+    n_seeds, n_subsamples, n_answers = shape
     part = slice(None) if draws is None else draws
     row, subsample = rows.draw_row[part], rows.draw_subsample[part]
     seed, prediction = rows.seed[row], rows.prediction[row] % n_answers  # without a label the last

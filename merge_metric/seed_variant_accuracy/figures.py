@@ -56,8 +56,7 @@ related figures (kin), on the Space's page, there for single labels, and by othe
 
 def _stable(of: SeedCounts, ct: int) -> NDArray[np.bool_]:
     """Tell of which seeds CT percent of the variants, or more, get the same answer."""
-    stable: NDArray[np.bool_] = 100 * of.n_commonest // of.divisor >= ct  # in integers, as `level`
-    return stable
+    return np.asarray(100 * of.n_commonest // of.divisor >= ct)  # in integers, as `level`
 
 
 _SUMMED: Final[Mapping[str, Callable[[SeedCounts, int], NDArray[Any]]]] = {
@@ -142,8 +141,7 @@ def _core_index(sums: Sums) -> Floats:
     point is aligned with some 1, and once is cheapest.
     """
     tens = sums.held[:, 9::10].sum(axis=1)
-    core: Floats = tens * (2 * tens + sums.seeds - sums.held[:, -1]) / (200 * sums.seeds**2)
-    return core
+    return np.asarray(tens * (2 * tens + sums.seeds - sums.held[:, -1]) / (200 * sums.seeds**2))
 
 
 _ROWS: Final = (
@@ -447,7 +445,7 @@ class Figures:
 
     def spreads(self) -> dict[str, Floats]:
         """Compute standard deviations over subsamples (ddof 1; 0 for one): result key → (B,)."""
-        averaged = {k: v for k, v in self.scalars.items() if k not in _WHERE_CURVE_MEETS}
+        averaged = {k: v for k, v in self.scalars.items() if k not in _MEETING}
         averaged["matching_threshold_per_subsample"] = self.scalars["matching_threshold"]
         spreads = dict[str, Floats]()
         for key, values in averaged.items():
@@ -497,12 +495,7 @@ def figures(
     )
 
 
-_WHERE_CURVE_MEETS: Final = (
-    "matching_threshold",
-    *MATCHING_RANGE,
-    "matching_gap",
-    "holding_threshold",
-)
+_MEETING: Final = ("matching_threshold", *MATCHING_RANGE, "matching_gap", "holding_threshold")
 
 
 def _where_curve_meets(above: Floats) -> dict[str, Floats]:
@@ -522,7 +515,7 @@ def _where_curve_meets(above: Floats) -> dict[str, Floats]:
     high = 100.0 - tied[..., ::-1].argmax(axis=-1)
     least = np.where(least < _ROUNDING, 0.0, least)
     holding = (above > -_ROUNDING).sum(axis=-1).astype(np.float64)  # SV only falls with CT
-    return dict(zip(_WHERE_CURVE_MEETS, (low, low, high, least, holding), strict=True))
+    return dict(zip(_MEETING, (low, low, high, least, holding), strict=True))
 
 
 def none_if_nan(value: float) -> float | None:
@@ -533,5 +526,4 @@ def none_if_nan(value: float) -> float | None:
 def _mean(values: Floats) -> Floats:
     """Average what is not NaN over the last axis; NaN where nothing is."""
     with np.errstate(invalid="ignore"):
-        mean: Floats = np.nansum(values, axis=-1) / (~np.isnan(values)).sum(axis=-1)
-    return mean
+        return np.asarray(np.nansum(values, axis=-1) / (~np.isnan(values)).sum(axis=-1))

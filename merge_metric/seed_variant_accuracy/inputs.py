@@ -300,8 +300,7 @@ def check_column(name: str, values: Any, *, none: int | str | None = None) -> Co
                 "probabilities take argmax(axis=-1)"
             )
         if array.dtype.kind in "iu":
-            ints: Ints = array.astype(np.int64)
-            return ints
+            return array.astype(np.int64)
         values = array.tolist()
     if none is not None:
         values = [none if value is None else value for value in values]
@@ -366,8 +365,7 @@ def check_probabilities(name: str, values: Any, shape: tuple[int, int]) -> NDArr
         sums = table.sum(axis=1)
         wrong = ~((table >= 0).all(axis=1) & (np.abs(sums - 1) <= SUM_TOLERANCE))  # NaN is neither
         if not wrong.any():
-            scaled: NDArray[np.float64] = table / sums[:, None]
-            return scaled
+            return np.asarray(table / sums[:, None])
         got = f"{table[row := int(wrong.argmax())].tolist()} in row {row}"
     raise ValueError(
         f"{name}: expected {shape[1]} probabilities that sum to 1, of logits take the softmax, for "

@@ -53,8 +53,7 @@ def interval(replicates: Floats) -> Floats:
         replicates = replicates[~np.isnan(replicates)]
         if not len(replicates):
             return np.full(2, np.nan)
-    bounds: Floats = np.quantile(replicates, [tail, 1 - tail], axis=0)
-    return bounds
+    return np.asarray(np.quantile(replicates, [tail, 1 - tail], axis=0))
 
 
 class Difference(NamedTuple):

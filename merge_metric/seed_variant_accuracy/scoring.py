@@ -284,8 +284,7 @@ def sigma(p: Floats) -> Floats:
     """
     n_labels = p.shape[1]
     away = p - (_sums(p) / n_labels)[:, None]
-    spread: Floats = np.sqrt(_sums(away * away) / n_labels)
-    return spread
+    return np.asarray(np.sqrt(_sums(away * away) / n_labels))
 
 
 def _relative_entropy(p: Floats, q: Floats) -> Floats:
@@ -295,8 +294,7 @@ def _relative_entropy(p: Floats, q: Floats) -> Floats:
 
 def _sums(table: Floats) -> Floats:
     """Add up rows, column by column: ten times as fast as short rows one by one, and the same."""
-    total: Floats = reduce(np.add, table.T)
-    return total
+    return np.asarray(reduce(np.add, table.T))
 
 
 # --- Signatures ---
