@@ -266,8 +266,7 @@ def pairs(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int
     >>> split(pairs(np.array([3, 1]), np.array([4, 5])))
     (array([3, 1]), array([4, 5]))
     """
-    keys: NDArray[np.int64] = (first.astype(np.int64) << _BITS) | second
-    return keys
+    return (first.astype(np.int64) << _BITS) | second
 
 
 def split(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -294,8 +293,7 @@ def ranges(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.in
     """
     before = starts_of(sizes)
     shifts = np.repeat(starts - before[:-1], sizes)
-    numbers: NDArray[np.int64] = np.arange(before[-1]) + shifts
-    return numbers
+    return np.arange(before[-1]) + shifts
 
 
 def groups_of(table: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:

@@ -218,7 +218,6 @@ def _read_array(path: Path, place: str, first: int, text: str) -> Iterator[Row]:
 
 # --- Delimited text ---
 
-
 _UNCLOSED: Final = "a quotation mark is opened and never closed: the file is cut off, or lacks one"
 
 

@@ -28,14 +28,7 @@ from merge_dataset.files import (
     write_text,
 )
 from merge_dataset.layout import CARD, FILES, PROVENANCE
-from merge_dataset.schema import (
-    CONFIG_SUFFIXES,
-    NLI,
-    SPLITS,
-    WORD_CLASSES,
-    arrow_schema,
-    format_of,
-)
+from merge_dataset.schema import CONFIG_SUFFIXES, NLI, SPLITS, WORD_CLASSES, arrow_schema, format_of
 
 log = logging.getLogger(__name__)
 

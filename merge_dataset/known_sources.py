@@ -47,7 +47,6 @@ COLUMN_NAMES: Final = {
 }
 """Part of a problem → names of its column in common NLI releases, in the order of trying."""
 
-
 UNLABELLED: Final = ("-", "-1", "", "null")
 """Spellings that mean no gold label."""
 

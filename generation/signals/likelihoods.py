@@ -53,7 +53,6 @@ logits of each take a megabyte."""
 _MOST_TOKENS: Final = 1024
 """Longest input, in tokens, of a causal LM that has no limit or a higher one."""
 
-
 _Ids = tuple[int, ...]
 _Row = TypeVar("_Row")
 

@@ -307,8 +307,7 @@ def in_problem(left: Flags, table: Table, config: Config) -> Flags:
 
 def not_at_every_occurrence(left: Flags, table: Table, config: Config) -> Flags:
     """R_j(S, o) = ∩ over i of R_j(S, i): find words r that j lacks at an occurrence of o (D2)."""
-    lacking: Flags = table.suggested < table.occurrences[:, :, None]
-    return lacking
+    return table.suggested < table.occurrences[:, :, None]
 
 
 def not_in_every_text(left: Flags, table: Table, config: Config) -> Flags:
@@ -326,8 +325,7 @@ def not_in_every_text(left: Flags, table: Table, config: Config) -> Flags:
 
 def changes_tokens(left: Flags, tags: Ints, same: Flags, starts: Ints) -> Flags:
     """Find words r that change the tokenisation, so that nothing says their class (D8)."""
-    changed: Flags = tags[starts] < 0
-    return changed
+    return tags[starts] < 0
 
 
 def changes_class(left: Flags, tags: Ints, same: Flags, starts: Ints) -> Flags:

@@ -76,8 +76,6 @@ _PLURAL: Final = {"these", "those", "many", "few", "several", "both", "various",
 
 _QUANTIFIERS: Final = {"many", "several", "few", "most", "more", "fewer", "less", "much", "enough",
                        "all", "both", "half", "such", "various"} | _NUMERALS  # fmt: skip
-_AFTER_QUANTIFIERS: Final = {"more", "fewer", "less"}
-"""Quantifiers that may follow another: "two more", "many fewer"."""
 _SINGLE: Final = {"a", "an", "each", "every", "another", "this", "that", "no"}
 _FITTING_PAIRS: Final = {("a", "few"), ("such", "a"), ("every", "two"), ("every", "few"),
                          ("another", "two"), ("another", "few"), ("no", "more"), ("no", "less"),
@@ -127,7 +125,8 @@ def determiner_fits(sentence: Sentence, position: int, word: str) -> bool | None
     if (determiner, word) in _FITTING_PAIRS:
         return True
     if word in _QUANTIFIERS:
-        return determiner not in _SINGLE and (not counts or word in _AFTER_QUANTIFIERS)
+        follows = word in {"more", "fewer", "less"}  # "two more", "many fewer"
+        return determiner not in _SINGLE and (not counts or follows)
     if word == "same":
         return determiner in ("the", "this", "that", "these", "those")
     if word == "other":

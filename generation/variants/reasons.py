@@ -244,7 +244,6 @@ FUNNEL_COLUMNS: Final = funnel_columns(
 WordKey = tuple[str, str, str]
 """Seed id, word class, word."""
 
-
 Funnel = Counter[tuple[str, str, str]]
 """Counts by MLM, word class and column: suggestions = Σ reasons + kept.
 

@@ -50,7 +50,6 @@ def write_candidates(
     vocabulary, done, asked = stored_vocabulary(store), 0, questions.asked
     with ExitStack() as stack:
         written = {n: stack.enter_context((folder / f"{n}.bin").open("wb")) for n in _FILES}
-
         written["starts"].write(np.zeros(1, _FILES["starts"]).tobytes())
         for block in questions.blocks:
             is_asked = asked[questions.places[block]]

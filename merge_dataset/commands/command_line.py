@@ -66,7 +66,6 @@ def config_option(default: str | None = None, **more: Any) -> Any:
 
 Format = Annotated[OutputFormat, option("How to write the result.", "--format")]
 
-
 OF_DATASET: Final[dict[str, Any]] = {"parser": as_dataset, "metavar": "DATASET"}
 """Declares that a parameter is a dataset folder or a registered name."""
 

@@ -24,7 +24,8 @@ from threading import Event
 from typing import Any, Final, Literal, Self, TypeVar
 
 from merge_dataset.files import read_json, write_json
-from merge_dataset.settings import Value, check_settings, parse_pairs, setting
+from merge_dataset.settings import Value as Value
+from merge_dataset.settings import check_settings, parse_pairs, setting
 
 BlockT = TypeVar("BlockT")
 ResultT = TypeVar("ResultT")
@@ -53,12 +54,9 @@ class ExecutorError(RuntimeError):
     """Block → result, of those that did not fail: see `run_blocks`."""
 
 
-def _setting(default: Value, help: str, **declared: Any) -> Value:
-    panel = "Many processes, many machines"
-    return setting(default, help, panel=panel, **{"commands": COMMANDS, "rare": True, **declared})
-
-
-_UNSET: Final[Any] = None
+_setting: Final[Any] = partial(
+    setting, panel="Many processes, many machines", commands=COMMANDS, rare=True
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +64,9 @@ class Distribution:
     """Where and in how many tasks work is done, and what a task gets."""
 
     executor: Literal[*EXECUTORS] = _setting(  # type: ignore[valid-type]
-        _UNSET, "Where tasks share the work; by default one process does it."
+        None, "Where tasks share the work; by default one process does it."
     )
-    tasks: int = _setting(_UNSET, "How many tasks; by default as many as workers.", minimum=1)
+    tasks: int = _setting(None, "How many tasks; by default as many as workers.", minimum=1)
     workers: int = _setting(1, "How many tasks at a time.", commands="workers", minimum=1)
     cpus: int = _setting(1, "CPU cores of a task.", option="--cpus-per-task", minimum=1)
     """Number of cores, and of threads unless OMP_NUM_THREADS is set."""

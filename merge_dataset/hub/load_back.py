@@ -101,11 +101,10 @@ def check_metric(name: str, example: str) -> dict[str, Any]:
 if __name__ == "__main__":
     kind, name, content, revision = sys.argv[1:]
     try:
-        result: Any = (
-            check_published_dataset(name, content, revision)
-            if kind == "dataset"
-            else check_metric(name, content)
-        )
+        if kind == "dataset":
+            result: Any = check_published_dataset(name, content, revision)
+        else:
+            result = check_metric(name, content)
     except Exception as error:  # loading may raise anything: the caller shows this one line
         sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")
     sys.stdout.write(json.dumps(result))

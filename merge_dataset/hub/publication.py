@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 SCRIPT_REVISION: Final = "script"
 
 Show = Callable[[str], object]
-"""Function that is called with each line for readers, as soon as it is known."""
 
 Version = tuple[int, int, int]
 
@@ -50,8 +49,6 @@ _DATA: Final = rf".*\.parquet|.*/{re.escape(PROVENANCE)}"
 """Pattern of the files that a version covers."""
 _DONE: Final = "Nothing to do."
 _DRY: Final = "Nothing was written. To do this, add --yes."
-_FACTS: Final = re.compile(r"(?m)^(?:configs|dataset_info):\n(?:[- ] .*\n)*")
-"""Pattern of what a card's YAML says of files and columns."""
 
 
 # --- What all do ---
@@ -156,7 +153,7 @@ def push_to_hub(
             else the next minor one.
         private: Make a new repository private; one that is there must be.
         yes: Do it, instead of only showing what would be done.
-        show: Function that is called with each line for readers.
+        show: Function that is called with each line for readers, as soon as it is known.
 
     Returns:
         What `--format json` prints: the version, what was changed, and under `done` the address
@@ -192,7 +189,8 @@ def push_to_hub(
     is_older = is_tagged and any(re.fullmatch(_DATA, path) for path in to_main)
     is_done = is_older or (is_tagged and not to_main and not to_script)
     if not yes:
-        show(f"The card, without `configs` and `dataset_info`:\n\n{_FACTS.sub('', card)}")
+        shown = re.sub(r"(?m)^(?:configs|dataset_info):\n(?:[- ] .*\n)*", "", card)
+        show(f"The card, without `configs` and `dataset_info`:\n\n{shown}")
     show(f"version {tag}: {why}")
     if is_older:
         show(f"main holds other data than {tag} and stays as it is")
