@@ -108,35 +108,6 @@ def test_settings_go_before_the_ablation_before_the_recipe(tmp_path: Path) -> No
     assert (mine.ablation, mine.combine) == ("pos", "union")
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"suggestions_per_occurrence": 0}, "suggestions_per_occurrence: .* at least 1, got 0"),
-        ({"scored_by": "to-be-scored"}, 'scored_by: expected one of .*, lm, got .to-be-scored'),
-        ({"batch_tokens": -5}, "batch_tokens: expected at least 1 or nothing, got -5"),
-        ({"word_classes": ()}, "word_classes: expected at least one of .*noun.*, got none"),
-        ({"word_classes": ("nouns",)}, r"word_classes: .* got 'nouns'; did you mean 'noun'\?"),
-        ({"label_map": {"a": "entails"}}, r"label_map: .*'entails'; did you mean 'entailment'\?"),
-        ({"tag_match": "corse"}, r"tag_match: .* got 'corse'; did you mean 'coarse'\?"),
-        ({"source": "SNLI"}, r"source: expected a name .*got 'SNLI'"),
-        ({"data": "", "source": "mine"}, r"`data`: expected a file or folder, .*got \[''\]"),
-        ({"min_quality": 50}, "min_quality: expected .* from 0 to 1, got 50"),
-        ({"fields": ("a", "B")}, "fields: expected lower-case .*, got 'B'"),
-        ({"fields": ("a", "a")}, "fields: expected names that differ .*, got 'a', 'a'"),
-        ({"fields": ("a", "mlm_count")}, "from the dataset's columns, got 'mlm_count', 'mlm_c"),
-        ({"labels": ("one",)}, r"labels: expected two or more different ones, got 'one'"),
-        ({"shared_fields": ("premise", "h")}, "shared_fields: expected one of .*, got 'h'"),
-        ({"field_columns": {"hypotheses": "x"}}, "field_columns: .*did you mean 'hypothesis'"),
-        ({"fields": ("a", "b"), "premise_column": "x"},
-         "premise_column, hypothesis_column: expected field_columns"),
-        ({"labels": ("a", "b"), "label_map": {"x": "c"}}, "label_map: expected one of"),
-    ],
-)  # fmt: skip
-def test_values_out_of_range(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Config(**settings)
-
-
 # No surrogates, which files cannot hold.
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _COUNT = st.integers(1, 10**6)

@@ -444,8 +444,8 @@ def test_real_models_end_to_end(real_run: dict[str, Any]) -> None:
 
 def test_what_comes_next_works(real_run: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(real_run["folder"])
-    for command in real_run["made"]["next"]:
-        run(*shlex.split(command)[1:])
+    codes = [run(*shlex.split(command)[1:]).exit_code for command in real_run["made"]["next"]]
+    assert codes == [0] * len(codes) != []
 
 
 def write(request: Any) -> list[Any]:
@@ -492,21 +492,6 @@ def test_the_defaults_are_those_of_the_paper() -> None:
     changed = {"num_beams": 6, "num_beam_groups": 3, "diversity_penalty": 0.25,
                "sibling_penalty": 0.125, "max_new_tokens": 7}  # fmt: skip
     assert config(**changed).decoding == changed
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"k": 0}, "k: expected at least 1, got 0"),
-        ({"temperature_min": 0.0}, "temperature: expected two numbers above 0, .* 0.0 and 0.6"),
-        ({"temperature_max": float("inf")}, "temperature: .*, got 0.3 and inf"),
-        ({"num_beams": 7, "num_beam_groups": 2}, "num_beams: expected a multiple of .* got 7"),
-        ({"sibling_penalty": -1.0}, "sibling_penalty: expected at least 0, got -1.0"),
-    ],
-)
-def test_values_out_of_range(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}"):
-        config(**changes)
 
 
 H = "A girl jumps high."

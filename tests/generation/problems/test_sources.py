@@ -279,24 +279,6 @@ def test_malformed_rows_are_reported_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "settings", "message"),
-    [
-        ({"sentence1": "p", "hyp": "h", "gold_label": "n"}, {},
-         r"bad.jsonl: expected for the hypothesis a column sentence2 or hypothesis or "
-         r"sentence_B or text2, found gold_label, hyp, sentence1; name it with "
-         r"`hypothesis_column`"),
-        (PLAIN, {"label_column": "l"}, "for the label a column l, found .*label_column"),
-        (PLAIN, {"id_column": "i"}, "for the id a column i, found .*id_column"),
-    ],
-)  # fmt: skip
-def test_a_missing_column_names_those_there_are(
-    tmp_path: Path, row: Row, settings: dict[str, str], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        load(jsonl(tmp_path / "bad.jsonl", [row]), **settings)
-
-
-@pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("e.jsonl", "\n\n", "^e.jsonl: expected problems, found no rows$"),

@@ -163,13 +163,6 @@ def test_files_of_plots(figure: Callable[[], Figure], suffix: str, tmp_path: Pat
         assert b"/Type3" not in content
 
 
-def test_other_formats_are_refused(figure: Callable[[], Figure], tmp_path: Path) -> None:
-    for name in ("plot.jpg", "plot"):
-        with pytest.raises(ValueError, match=r"expected a file whose name ends in \.png, \.svg"):
-            save(figure(), tmp_path / name)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.slow
 def test_no_pyplot_and_no_settings_are_touched(tmp_path: Path) -> None:
     code = """

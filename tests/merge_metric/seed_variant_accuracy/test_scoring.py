@@ -222,20 +222,6 @@ def test_order_and_names_change_nothing(rng: random.Random, subsamples: int) -> 
     assert figures_of(ints, **kinds) == expected == figures_of(strings, **kinds)
 
 
-@given(st.randoms(use_true_random=False), st.integers(2, 4))
-def test_duplicating_all_variants_changes_nothing(rng: random.Random, times: int) -> None:
-    rows = random_problems(rng, seeds=rng.randint(1, 9))
-    once, often = figures_of(rows), figures_of(rows * times)
-    results = [(often, once)]
-    results += [(often["by_label"][label], once["by_label"][label]) for label in once["by_label"]]
-    for a, b in results:
-        assert a.pop("n_variants") == times * b.pop("n_variants")
-        sizes, before = (item.pop("variants_per_seed") for item in (a, b))
-        assert sizes["variants"] == [times * size for size in before["variants"]]
-        assert sizes["seeds"] == before["seeds"]
-    assert often == once
-
-
 ROWS = problems("E E EENC", "N N NEC", "C E CCE")
 SUBSAMPLES = [[0, 1]] * len(ROWS)
 
