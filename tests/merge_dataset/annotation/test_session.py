@@ -105,13 +105,6 @@ def test_a_sample_over_classes(tmp_path: Path) -> None:
         open_session(tmp_path / "all", dataset, per_class=5)
 
 
-def test_folders_that_are_no_session(dataset: Path, tmp_path: Path, session: Session) -> None:
-    with pytest.raises(FileExistsError, match="expected an annotation session, an empty folder"):
-        open_session(dataset, dataset)
-    with pytest.raises(FileNotFoundError, match=r"session\.json"):
-        read_session(tmp_path)
-
-
 def seal(folder: Path) -> None:
     """Write the digest of a sample that was changed."""
     description = read_record(folder / "session.json")
