@@ -263,6 +263,9 @@ def test_good_variants_in_commands(rated: Rated, tmp_path: Path) -> None:
     assert good["limit"] is None
     assert good["relaxed_fooling_rate"] == whole["relaxed_fooling_rate"]
     assert good["relaxed_fooling_rate_difference_ci"] == [0, 0]
+    other = write_dataset(tmp_path / "unrated")
+    told = refused("analyse", "good", predictions, "--dataset", other, "--config", "snli")
+    assert "ids that none of its configurations holds" in told
 
 
 def hash_of(text: str) -> int:
