@@ -89,10 +89,12 @@ bench-check: $(READY) llm $(PEERS)/.ready $(SERVER)/.ready  ## Measure a part ag
 	$(BENCH_ENV) $(BIN)/pytest --timeout 0 -m benchmark -s tests/benchmarks --again --rounds 3 --seconds 5 -k "tiny or minilm or ingestion or test_peers" $(BENCH)
 	PYTHONPATH=tests $(BIN)/python -m helpers.bench.release check
 
+# Without these pins pip tries TextAttack's releases one after the other, and fails.
 $(PEERS)/.ready: Makefile
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check \
-	  'transformers==4.57.5' 'onnx==1.23.2' 'onnxruntime==1.32.0' 'openvino==2026.4.1' "$$(grep '^torch==' constraints.txt)"
+	  'textattack==0.3.11' 'nlpaug==1.1.11' 'transformers==4.57.5' 'huggingface_hub<1' \
+	  'datasets==4.4.1' 'flair==0.15.1' 'onnx==1.23.2' 'onnxruntime==1.32.0' 'openvino==2026.4.1' "$$(grep '^torch==' constraints.txt)"
 	touch $@
 
 test-browser: $(READY) $(DOCS)/.ready  ## Pages in headless Chromium, which must be installed

@@ -1,4 +1,4 @@
-"""Large sources: `BENCH="-k made_up --problems 10000000"` up to ten million."""
+"""Whole commands, and large sources: `BENCH="-k made_up --problems 10000000"` up to ten million."""
 
 import json
 import os
@@ -195,6 +195,13 @@ STEPS: Final[dict[str, tuple[Callable[..., Callable[[], Any]], dict[str, Any]]]]
     "compare": (a_command, {"line": "compare m.parquet other.parquet --dataset merge-nli"}),
 }
 
+REAL: Final = {
+    "generate": "generate --source snli --data {problems} --mlm {models}/bert-tiny-mlm "
+    "--mlm {models}/minilm-l6-mlm --run run --out merge-nli",
+    "predict": "predict --model {models}/bert-tiny-nli --dataset merge-nli --out m.parquet",
+    "report": "report m.parquet --dataset merge-nli --out report.html",
+}
+
 
 def row(name: str, count: int, reply: Reply, variants: int) -> Row:
     side = Side.of(f"{count:,} problems", [reply], count)
@@ -227,3 +234,14 @@ def test_made_up(
             rows.append(row(f"answers made up, {name}", count, reply, variants))
             measurement.write(rows)
         shutil.rmtree(folder)
+
+
+def test_whole_commands(tmp_path: Path, problem_file: Path, shared_models: Path) -> None:
+    """Commands with real problems and models, and with their imports."""
+    rows, places = [], {"problems": problem_file, "models": shared_models}
+    for name, line in REAL.items():
+        arguments = {"line": line.format(**places), "folder": str(tmp_path)}
+        with Contender(name, a_command, arguments) as ours:
+            side = Side.of(problem_file.name, [ours.ask()], 1)
+        rows.append(Row(f"merge-nli {name}", side, unit="command"))
+        Measurement("commands", "real").write(rows)

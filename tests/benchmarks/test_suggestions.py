@@ -8,13 +8,14 @@ from typing import Any, Final
 import numpy as np
 import pytest
 from helpers.bench import exported, fill_mask
-from helpers.bench.contender import Contender, spread
+from helpers.bench.contender import FOLDER, Contender, spread
 from helpers.bench.contexts import find_contexts
 from helpers.bench.fill_mask import TOP, Context
 from helpers.bench.models import PAPER_SHAPES, REAL, SHAPES, model_folder
 from helpers.bench.on_device import over_pairs
 from helpers.bench.packed_product import classifier_flop, packed, question_flop, speed_of
 from helpers.bench.results import Asked, Measurement, Race, Row, Side, has_bfloat16
+from tokenizers import Tokenizer
 
 from generation.suggestions.masked_lm import _HEADS
 
@@ -27,8 +28,11 @@ IN_PYTORCH: Final = {"BERT-base": 1.8, "minilm-l6-mlm": 3.2, "bert-tiny-mlm": 9}
 """Model → least speed-up over the best peer in PyTorch; 1 for other models."""
 RUNTIME: Final = {"bert-tiny-mlm": 1.2}
 """Model → least speed-up over the best runtime; 1 for other models."""
+TEXT_ATTACK: Final = {"BERT-base": 40, "bert-tiny-mlm": 270}
+AS_SHIPPED: Final = "TextAttack as it ships"
 EXACT: Final = "fill-mask pipeline, sorted by length, batches of 32"
 """The peer whose answers must equal ours."""
+NLPAUG: Final = "nlpaug, 200 words"
 RUNTIMES: Final = ("ONNX Runtime", "OpenVINO")
 REDUCED_RUNTIME: Final = "OpenVINO, bfloat16"
 NEAR_TIE: Final = 1e-4
@@ -56,7 +60,7 @@ def test_suggestions(
     ]
     peers = [
         Contender(name, load, _arguments(folder, contexts, **options), peers_python)
-        for name, load, options in peers_of(folder)
+        for name, load, options in peers_of(model, folder)
     ]
     yardsticks = [packed(folder, dtype) for dtype in ("float32", *dtypes)]
     asked = timed_race([*ours, *peers], len(contexts), whole=len(ours), yardsticks=yardsticks)
@@ -68,13 +72,16 @@ def test_suggestions(
     best, best_reduced = (min(some, key=lambda a: median(a.side.cpu)) for some in (others, theirs))
     # The fair comparison first.
     others.sort(key=lambda item: item is not best)
+    pieces = Tokenizer.from_file(str(folder / "tokenizer.json")).id_to_token
     flop = question_flop(folder, [sentence for sentence, _, _ in contexts])
     row = partial(Row, f"suggestions, {model}", unit="context")
-    goals = {EXACT: IN_PYTORCH.get(model, 1), **dict.fromkeys(RUNTIMES, RUNTIME.get(model, 1))}
+    goals = dict.fromkeys((EXACT, NLPAUG), IN_PYTORCH.get(model, 1))
+    goals |= dict.fromkeys(RUNTIMES, RUNTIME.get(model, 1))
+    goals[AS_SHIPPED] = TEXT_ATTACK.get(model)
     rows: list[Row] = [
         row(
             reference.side, item.side, at_least=goals.get(item.contender.name),
-            agreement=agreement(reference, item), flop=flop, packed=speeds[0],
+            agreement=agreement(reference, item, pieces), flop=flop, packed=speeds[0],
         )
         for item in others
     ]  # fmt: skip
@@ -89,25 +96,42 @@ def test_suggestions(
         assert_same_set(reference.answers[i], result)
 
 
-def peers_of(folder: Path) -> list[tuple[str, Callable[..., fill_mask.Answer], dict[str, Any]]]:
+def peers_of(
+    model: str, folder: Path
+) -> list[tuple[str, Callable[..., fill_mask.Answer], dict[str, Any]]]:
+    home = str(FOLDER / "textattack")
+    result: list[tuple[str, Callable[..., fill_mask.Answer], dict[str, Any]]] = [
+        (EXACT, fill_mask.pipeline, {"batch_size": 32})
+    ]
     kind = json.loads((folder / "config.json").read_text("utf-8"))["model_type"]
     exact = {"heads": _HEADS[kind]}
-    result: list[tuple[str, Callable[..., fill_mask.Answer], dict[str, Any]]] = [
-        (EXACT, fill_mask.pipeline, {"batch_size": 32}),
-        *(
-            (name, exported.suggestions, exact | {"runtime": name.replace(" ", "").lower()})
-            for name in RUNTIMES
-        ),
+    result += [
+        (name, exported.suggestions, exact | {"runtime": name.replace(" ", "").lower()})
+        for name in RUNTIMES
     ]
     if has_bfloat16():
         reduced = {"runtime": "openvino", "precision": "bf16"}
         result.append((REDUCED_RUNTIME, exported.suggestions, exact | reduced))
+    if not model.startswith("ALBERT"):
+        result.append((AS_SHIPPED, fill_mask.text_attack, {"home": home}))
+    if not model.startswith(("ALBERT", "ELECTRA")):
+        named = {"model_type": "roberta" if model.startswith("RoBERTa") else "bert"}
+        result.append((NLPAUG, fill_mask.nlpaug, named))
     return result
 
 
-def agreement(ours: Asked, theirs: Asked) -> str:
-    """In how many contexts the sets are equal."""
-    equal = sum(set(result) == set(ours.answers[i][0]) for i, result in theirs.answers.items())
+def agreement(ours: Asked, theirs: Asked, pieces: Callable[[int], str]) -> str:
+    """In how many contexts the sets are equal, or which share of their words we have."""
+    equal, shares = 0, []
+    for i, result in theirs.answers.items():
+        tokens = set(ours.answers[i][0])
+        if isinstance(result[0], str):
+            top = {_plain(pieces(token)) for token in tokens}
+            shares.append(np.mean([_plain(word) in top for word in result]))
+        else:
+            equal += set(result) == tokens
+    if shares:
+        return f"{np.mean(shares):.0%} of its words are in our top {TOP}"
     return f"top {TOP} equal in {equal} of {len(theirs.rows)}"
 
 
@@ -129,6 +153,10 @@ def changed_decisions(reference: Asked, reduced: Asked) -> float:
         )
         changed, total = changed + len(before ^ after), total + len(before)
     return changed / total
+
+
+def _plain(token: str) -> str:
+    return token.replace("##", "").strip("Ġ▁ ")
 
 
 def _arguments(folder: Path, contexts: Sequence[Context], **more: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from helpers.bench import worker
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 FOLDER: Final = ROOT / "build" / "benchmarks"
-"""Folder of results, and of files made once: models, exported graphs."""
+"""Folder of results, and of files made once: models, an empty cache for TextAttack."""
 
 _ENVIRONMENT: Final = {
     "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",

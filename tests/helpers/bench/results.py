@@ -18,7 +18,7 @@ from helpers.processes import processor_flags
 
 SECTIONS: Final = (
     "suggestions", "cost", "asking", "classifier", "accelerator", "language-model",
-    "likelihoods", "metric", "made-up",
+    "likelihoods", "metric", "made-up", "commands",
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 _PACKAGES: Final = (
     "torch", "transformers", "tokenizers", "spacy", "numpy", "pyarrow", "evaluate", "datasets",
-    "onnxruntime", "openvino", "llama_cpp",
+    "textattack", "nlpaug", "onnxruntime", "openvino", "llama_cpp",
 )  # fmt: skip
 
 
