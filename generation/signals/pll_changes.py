@@ -59,6 +59,8 @@ KINDS: Final[Mapping[str, tuple[str, Head, Callable[[Any, Sequence[str]], pa.Tab
     NEIGHBOURS: (likelihoods.NEIGHBOURS_SCHEME, MASKED_LM, likelihoods.neighbour_changes),
 }
 """Kind → name of the method, kind of model, and the function that scores with it."""
+_OF_MASKED: Final = ("device", "dtype", "batch_tokens", "unpadded")
+"""Settings with which masked LMs are loaded; others are those of the build."""
 _TEXTS_AT_ONCE: Final = 512
 """Number of texts scored together, whose scores are then kept; eight times as many on an
 accelerator, whose batches are larger."""
@@ -107,9 +109,12 @@ def write_changes(
 
     A masked (`mlm`) or causal (`lm`) model scores all texts of seeds and replacements; the run's
     masked LMs (`neighbours`) score the words beside replacements of eligible seeds. `of` names a
-    build inside the folder; `settings` such as `device` are by default those of the run. After a
-    call with the names of some texts, `only` these, the next one keeps what else it scored.
+    build inside the folder; `settings` of models, such as `device`, are by default those of the
+    run. After a call with the names of some texts, `only` these, the next one keeps what else it
+    scored.
     """
+    if others := sorted(settings.keys() - {*_OF_MASKED}):
+        raise ValueError(f"expected settings of models, {_OF_MASKED}, got {', '.join(others)}")
     is_of_words = kind == NEIGHBOURS
     base = RunFolder(Path(run))
     build = base.named(of)
@@ -164,8 +169,7 @@ def _fill_stores(scoring: Scoring, task: Task) -> list[dict[str, str]]:
         if head is CAUSAL_LM:
             model = causal_lm(path, name, config.device, config.dtype)
         else:
-            names = ("device", "dtype", "batch_tokens", "unpadded")
-            settings = {setting: getattr(config, setting) for setting in names}
+            settings = {setting: getattr(config, setting) for setting in _OF_MASKED}
             model = MaskedLM.load(path, name=name, **settings)
         identity = {field: str(getattr(model, field)) for field in OF_MODEL}
         identities.append(identity | ({"scheme": scheme} if scoring.kind != MASKED else {}))

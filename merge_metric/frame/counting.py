@@ -99,7 +99,8 @@ class ConfigAnswers:
         """
         engine, labels, most_draws = self.model.dataset.engine, self.model.labels, self.most_draws
         seeds = {name: values[self.is_complete] for name, values in self.seeds.items()}
-        sound = (seeds["n_rows"] > 0) & (seeds["least"] >= 0)  # no variants, no number below 0
+        # Every seed has variants, no number of a draw below 0, and one label.
+        sound = (seeds["n_rows"] > 0) & (seeds["least"] >= 0)
         sound &= (seeds["low"] == seeds["label"]) & (seeds["high"] == seeds["label"])
         if self.n_orphans or not sound.all():
             return None, np.zeros(0, np.int64), {}

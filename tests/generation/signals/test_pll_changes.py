@@ -74,6 +74,11 @@ def run(scored: RunFolder, tmp_path: Path) -> RunFolder:
     return copy_of(scored, tmp_path / "run")
 
 
+def test_settings_of_the_build_are_its_own(run: RunFolder, model: str) -> None:
+    with pytest.raises(ValueError, match=r"expected settings of models, .*, got min_quality"):
+        write_changes(run.path, "mlm", model, device="cpu", min_quality=0.5)
+
+
 def changed(text: str, row: Mapping[str, str]) -> str:
     """The text with the replacement in place of each token of the word."""
     for token in reversed(tag(text)):
