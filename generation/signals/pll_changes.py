@@ -22,7 +22,7 @@ from generation.records import REPLACEMENT_KEY, substitute, with_columns
 from generation.run_folder import SCORED, RunFolder
 from generation.signals import likelihoods
 from generation.suggestions.masked_lm import MaskedLM
-from generation.suggestions.store import OF_MODEL, mlm_names
+from generation.suggestions.store import LOADED_WITH, OF_MODEL, mlm_names
 from generation.variants.further_edits import adapt
 from generation.variants.perturbations import perturbations_of
 from generation.variants.signal_columns import (
@@ -59,8 +59,6 @@ KINDS: Final[Mapping[str, tuple[str, Head, Callable[[Any, Sequence[str]], pa.Tab
     NEIGHBOURS: (likelihoods.NEIGHBOURS_SCHEME, MASKED_LM, likelihoods.neighbour_changes),
 }
 """Kind → name of the method, kind of model, and the function that scores with it."""
-_OF_MASKED: Final = ("device", "dtype", "batch_tokens", "unpadded")
-"""Settings with which masked LMs are loaded; others are those of the build."""
 _TEXTS_AT_ONCE: Final = 512
 """Number of texts scored together, whose scores are then kept; eight times as many on an
 accelerator, whose batches are larger."""
@@ -113,8 +111,8 @@ def write_changes(
     run. After a call with the names of some texts, `only` these, the next one keeps what else it
     scored.
     """
-    if others := sorted(settings.keys() - {*_OF_MASKED}):
-        raise ValueError(f"expected settings of models, {_OF_MASKED}, got {', '.join(others)}")
+    if others := sorted(settings.keys() - {*LOADED_WITH}):
+        raise ValueError(f"expected settings of models, {LOADED_WITH}, got {', '.join(others)}")
     is_of_words = kind == NEIGHBOURS
     base = RunFolder(Path(run))
     build = base.named(of)
@@ -169,7 +167,7 @@ def _fill_stores(scoring: Scoring, task: Task) -> list[dict[str, str]]:
         if head is CAUSAL_LM:
             model = causal_lm(path, name, config.device, config.dtype)
         else:
-            settings = {setting: getattr(config, setting) for setting in _OF_MASKED}
+            settings = {setting: getattr(config, setting) for setting in LOADED_WITH}
             model = MaskedLM.load(path, name=name, **settings)
         identity = {field: str(getattr(model, field)) for field in OF_MODEL}
         identities.append(identity | ({"scheme": scheme} if scoring.kind != MASKED else {}))

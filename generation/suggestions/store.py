@@ -23,6 +23,8 @@ from merge_metric.models.tokens import warn_of_unknown
 
 OF_SETTINGS: Final = ("masking", "suggestions_per_occurrence")
 """Settings of the questions that distinguish stores."""
+LOADED_WITH: Final = ("device", "dtype", "batch_tokens", "unpadded")
+"""Settings of a run with which masked LMs are loaded."""
 OF_MODEL: Final = ("name", "revision", "architecture", "dtype", "device")
 """Attributes of a model that distinguish stores."""
 IDENTITY: Final = ("name", "revision", "architecture", *OF_SETTINGS, "dtype", "device")
@@ -79,8 +81,7 @@ def ask_task(folder: Path, task: str, opened: dict[str, Any] | None = None) -> N
     blocks, asked = Task.parse(dealt).of(questions.blocks), questions.asked
     opened = {} if opened is None else opened
     if name not in opened:
-        keys = ("device", "dtype", "batch_tokens", "unpadded")
-        settings = {key: getattr(config, key) for key in keys}
+        settings = {key: getattr(config, key) for key in LOADED_WITH}
         opened[name] = MaskedLM.load(mlm_names(config.mlms)[name], name=name, **settings)
     mlm = opened[name]
     identity = {n: getattr(config if n in OF_SETTINGS else mlm, n) for n in IDENTITY}
